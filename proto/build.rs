@@ -1,0 +1,21 @@
+//! Compiles the protos with protox, so that a build needs nothing but cargo.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message;
+
+const PROTOS: &[&str] = &[
+    "boltq/type/v1/message.proto",
+    "boltq/queue/v1/queue.proto",
+    "boltq/admin/v1/admin.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=boltq");
+    let descriptors = protox::compile(PROTOS, ["."])?;
+    // tonic-prost-build writes no descriptor file when it is handed a compiled set; reflection needs one.
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("boltq_descriptor.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! A message as it lies in the log.
+//!
+//! ```text
+//! u32 length of what follows
+//! u8  format, 1
+//! u8  flags: 1 JSON payload, 2 expires, 4 due, 8 headers, 16 own id
+//! u8  priority, 0-9
+//! u64 published, Unix nanoseconds
+//! [u64 expires, Unix milliseconds]
+//! [u64 due, Unix milliseconds]
+//! [16 bytes of id: for a record that moved and keeps the id of the place where it was published]
+//! [u32 length of headers; each: u16 length, key, u32 length, value]
+//! payload: the rest
+//! ```
+//!
+//! Integers are little-endian. The length comes first, so that records can stand one after the other and be stepped
+//! over without being read. The payload is never looked into.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::codec::{DecodeError, Reader};
+use crate::{MessageId, Millis};
+
+const FORMAT: u8 = 1;
+const JSON: u8 = 1;
+const EXPIRES: u8 = 2;
+const DUE: u8 = 4;
+const HEADERS: u8 = 8;
+const ID: u8 = 16;
+const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID;
+
+/// Writes a record.
+#[derive(Debug, Clone)]
+pub struct RecordBuilder<'a> {
+    /// Whether the payload is one JSON value.
+    pub json: bool,
+    /// 0-9.
+    pub priority: u8,
+    /// Unix nanoseconds of the publish.
+    pub published_ns: u64,
+    /// When the message is discarded.
+    pub expires: Option<Millis>,
+    /// When the message may be delivered.
+    pub due: Option<Millis>,
+    /// The id, if it is not that of the place.
+    pub id: Option<MessageId>,
+    /// The message itself.
+    pub payload: &'a [u8],
+}
+
+impl RecordBuilder<'_> {
+    /// Appends the record with its headers to `out`. The limits of `crate::limits` are checked at the doors, and keep
+    /// every length in here far below what its field can hold.
+    pub fn write<'h>(&self, headers: impl Iterator<Item = (&'h str, &'h str)>, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u32_le(0);
+        out.put_u8(FORMAT);
+        out.put_u8(0);
+        out.put_u8(self.priority);
+        out.put_u64_le(self.published_ns);
+        let mut flags = if self.json { JSON } else { 0 };
+        if let Some(expires) = self.expires {
+            flags |= EXPIRES;
+            out.put_u64_le(expires.0);
+        }
+        if let Some(due) = self.due {
+            flags |= DUE;
+            out.put_u64_le(due.0);
+        }
+        if let Some(id) = self.id {
+            flags |= ID;
+            out.put_slice(&id.0);
+        }
+        if write_headers(headers, out) {
+            flags |= HEADERS;
+        }
+        out.put_slice(self.payload);
+        out[start + 5] = flags;
+        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+/// Returns whether there was a header; without one nothing is written.
+fn write_headers<'h>(headers: impl Iterator<Item = (&'h str, &'h str)>, out: &mut BytesMut) -> bool {
+    let start = out.len();
+    for (key, value) in headers {
+        if out.len() == start {
+            out.put_u32_le(0);
+        }
+        out.put_u16_le(u16::try_from(key.len()).unwrap_or(u16::MAX));
+        out.put_slice(key.as_bytes());
+        out.put_u32_le(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        out.put_slice(value.as_bytes());
+    }
+    let any = out.len() > start;
+    if any {
+        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+    any
+}
+
+/// What a state machine has to know of a record, read without touching headers and payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Length of the whole record, its length field included.
+    pub bytes: usize,
+    /// 0-9.
+    pub priority: u8,
+    /// When the message is discarded.
+    pub expires: Option<Millis>,
+    /// When the message may be delivered.
+    pub due: Option<Millis>,
+}
+
+impl RecordHead {
+    /// Reads the head of the record that `bytes` start with.
+    pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let length = reader.u32("record length")? as usize;
+        let mut reader = Reader::new(reader.take(length, "record")?);
+        let (flags, priority, _) = read_fixed(&mut reader)?;
+        Ok(Self {
+            bytes: 4 + length,
+            priority,
+            expires: read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?,
+            due: read_time(&mut reader, flags & DUE != 0, "record due time")?,
+        })
+    }
+}
+
+fn read_fixed(reader: &mut Reader<'_>) -> Result<(u8, u8, u64), DecodeError> {
+    let format = reader.u8("record format")?;
+    if format != FORMAT {
+        return Err(DecodeError::Unknown {
+            what: "record format",
+            value: u64::from(format),
+        });
+    }
+    let flags = reader.u8("record flags")?;
+    if flags & !FLAGS_KNOWN != 0 {
+        return Err(DecodeError::Unknown {
+            what: "record flags",
+            value: u64::from(flags),
+        });
+    }
+    let priority = reader.u8("record priority")?;
+    if priority > crate::limits::PRIORITY_MAX {
+        return Err(DecodeError::Unknown {
+            what: "record priority",
+            value: u64::from(priority),
+        });
+    }
+    Ok((flags, priority, reader.u64("record time")?))
+}
+
+fn read_time(reader: &mut Reader<'_>, there: bool, what: &'static str) -> Result<Option<Millis>, DecodeError> {
+    there.then(|| reader.u64(what).map(Millis)).transpose()
+}
+
+/// A record that was checked as a whole; its parts are slices of the buffer that it was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Whether the payload is one JSON value.
+    pub json: bool,
+    /// 0-9.
+    pub priority: u8,
+    /// Unix nanoseconds of the publish.
+    pub published_ns: u64,
+    /// When the message is discarded.
+    pub expires: Option<Millis>,
+    /// When the message may be delivered.
+    pub due: Option<Millis>,
+    /// The id, if it is not that of the place.
+    pub id: Option<MessageId>,
+    /// The message itself.
+    pub payload: Bytes,
+    headers: Bytes,
+}
+
+impl Record {
+    /// Reads the record that `bytes` start with; what follows it is left alone.
+    pub fn read(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let mut outer = Reader::new(bytes);
+        let length = outer.u32("record length")? as usize;
+        let mut reader = Reader::new(outer.take(length, "record")?);
+        let (flags, priority, published_ns) = read_fixed(&mut reader)?;
+        let expires = read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?;
+        let due = read_time(&mut reader, flags & DUE != 0, "record due time")?;
+        let id = if flags & ID != 0 {
+            Some(MessageId(reader.u128("record id")?.to_le_bytes()))
+        } else {
+            None
+        };
+        let headers = if flags & HEADERS != 0 {
+            let part = reader.bytes("record headers")?;
+            check_headers(part)?;
+            let end = 4 + reader.position();
+            bytes.slice(end - part.len()..end)
+        } else {
+            Bytes::new()
+        };
+        let payload = bytes.slice(4 + reader.position()..4 + length);
+        Ok(Self {
+            json: flags & JSON != 0,
+            priority,
+            published_ns,
+            expires,
+            due,
+            id,
+            payload,
+            headers,
+        })
+    }
+
+    /// Keys and values in the order in which they were written.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut reader = Reader::new(&self.headers);
+        std::iter::from_fn(move || read_header(&mut reader).ok().flatten())
+    }
+
+    /// Whether the message is to be discarded at `now`.
+    pub fn expired(&self, now: Millis) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
+fn check_headers(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    while read_header(&mut reader)?.is_some() {}
+    Ok(())
+}
+
+fn read_header<'a>(reader: &mut Reader<'a>) -> Result<Option<(&'a str, &'a str)>, DecodeError> {
+    if reader.is_empty() {
+        return Ok(None);
+    }
+    let key_bytes = usize::from(reader.u16("header key")?);
+    let key = std::str::from_utf8(reader.take(key_bytes, "header key")?)
+        .map_err(|_| DecodeError::NotUtf8 { what: "header key" })?;
+    Ok(Some((key, reader.str("header value")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn builder(payload: &[u8]) -> RecordBuilder<'_> {
+        RecordBuilder {
+            json: false,
+            priority: 3,
+            published_ns: 5,
+            expires: None,
+            due: None,
+            id: None,
+            payload,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_comes_back(
+            json: bool, priority in 0u8..=9, published_ns: u64, expires: Option<u64>, due: Option<u64>,
+            id: Option<[u8; 16]>, payload: Vec<u8>, headers: Vec<(String, String)>,
+        ) {
+            let builder = RecordBuilder {
+                json, priority, published_ns, expires: expires.map(Millis), due: due.map(Millis),
+                id: id.map(MessageId), payload: &payload,
+            };
+            let mut out = BytesMut::new();
+            builder.write(headers.iter().map(|(k, v)| (k.as_str(), v.as_str())), &mut out);
+            let bytes = out.freeze();
+            let head = RecordHead::read(&bytes).unwrap();
+            prop_assert_eq!(head, RecordHead {
+                bytes: bytes.len(), priority, expires: expires.map(Millis), due: due.map(Millis),
+            });
+            let record = Record::read(&bytes).unwrap();
+            let read: Vec<_> = record.headers().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+            prop_assert_eq!(read, headers);
+            prop_assert_eq!(&record.payload[..], &payload[..]);
+            prop_assert_eq!((record.json, record.priority, record.published_ns), (json, priority, published_ns));
+            prop_assert_eq!((record.expires, record.due), (expires.map(Millis), due.map(Millis)));
+            prop_assert_eq!(record.id, id.map(MessageId));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused_without_panic(bytes: Vec<u8>) {
+            let bytes = Bytes::from(bytes);
+            let _ = RecordHead::read(&bytes);
+            let _ = Record::read(&bytes);
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let mut out = BytesMut::new();
+        builder(b"payload").write([("k", "v")].into_iter(), &mut out);
+        let bytes = out.freeze();
+        for end in 0..bytes.len() {
+            assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_refused_by_name() {
+        let mut out = BytesMut::new();
+        builder(b"").write(std::iter::empty(), &mut out);
+        out[4] = 2;
+        let error = Record::read(&out.freeze()).unwrap_err();
+        assert_eq!(error.to_string(), "record format: 2 is unknown to this version");
+    }
+}

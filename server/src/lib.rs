@@ -1,1 +1,14 @@
-//! To come.
+//! The BoltQ message broker: doors, services, planes and the node that holds them together.
+//!
+//! Dependencies point down: `doors` decode and encode, `service` has one function per operation, `plane` holds the
+//! replicated state with its lock and its log, and the crates below it know nothing of this one.
+
+pub mod clock;
+pub mod config;
+pub mod doors;
+mod identity;
+pub mod node;
+pub mod plane;
+pub mod service;
+mod tasks;
+pub mod telemetry;

@@ -1,1 +1,45 @@
-//! To come.
+//! The queue plane: what happens to a message between publish and acknowledgement.
+//!
+//! Two halves, and the line between them decides what survives a failover:
+//!
+//! - [`Machine`] is replicated. It knows which messages exist, which are done, how often one failed, and when a delayed
+//!   one is due. Every replica that applies the same commands has the same machine, byte for byte.
+//! - [`Plane`] wraps the machine and, on the leader only, hands messages out: who holds what until when. That is not
+//!   replicated. It ends with the leadership, and everything that is not done is then available again.
+//!
+//! So publishes, acknowledgements, failures, dead letters and purges are commands; leases are not. A message is claimed
+//! on the leader before a command about it is proposed, so that a lease that ends, a second acknowledgement and a purge
+//! never decide about the same message at the same time.
+//!
+//! A queue is eleven streams of records: a lane for each priority, and one for messages that were published with a due
+//! time in the future. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
+//! million waiting messages are two numbers.
+//!
+//! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
+
+mod claiming;
+pub mod command;
+mod delayed;
+mod delivery;
+mod dispatch;
+mod lane;
+mod leases;
+mod lending;
+mod machine;
+mod notes;
+mod outcome;
+mod place;
+mod plane;
+mod ranges;
+mod settings;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use delivery::{Claim, ClaimError, Handle, Leased};
+pub use machine::Machine;
+pub use outcome::{Effect, Outcome, QueueStats, Totals};
+pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};
+pub use plane::Plane;
+pub use settings::Settings;

@@ -1,0 +1,42 @@
+# Everything a contributor runs. `make` alone lists the targets. Rust is all that run and build need.
+
+SERVER := cargo run --release -p boltq-server --bin boltq-server --
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+
+.PHONY: help run build test verify docs tools fix bench
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Start a server that stores under ./data
+	$(SERVER) --config configs/default.json
+
+build: ## Build server and command line into bin/
+	cargo build --release -p boltq-server -p boltq-cli
+	@mkdir -p bin
+	cp $(TARGET)/release/boltq-server $(TARGET)/release/boltq bin/
+
+test: tools verify ## Run all tests
+	cargo test --workspace
+	$(MAKE) docs
+
+verify: ## Check format, lints and protos; changes nothing
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	scripts/lint-protos.sh
+
+docs: ## Run the console examples of the documentation
+	cargo build -p boltq-server -p boltq-cli
+	scripts/check-docs.sh $(wildcard README.md docs/*.md)
+
+tools: ## Install what some tests need into .tools/
+	scripts/tools.sh
+
+fix: ## Format, and apply what the linter suggests
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+bench: ## Measure the server and the bare transport; options in ARGS
+	cargo build --release -p boltq-server
+	cargo run --release -p boltq-tests --bin boltq-bench -- $(ARGS)

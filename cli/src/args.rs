@@ -1,0 +1,305 @@
+//! What was typed, checked as far as that is possible without a server.
+
+mod duration;
+mod rewrite;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use boltq_core::MessageId;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use crate::connect::ADDR_DEFAULT;
+
+/// Longest that a server waits for a message.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+const AFTER_HELP: &str = "\
+Long options may have one dash: -topic is --topic.
+
+Environment:
+  BOLTQ_ADDR     address of the server, as --addr
+  BOLTQ_API_KEY  sent with every call
+
+Exit code: 0 done, 1 refused or failed, 2 wrong usage.";
+
+/// Publish, consume and look at the queues of a BoltQ server.
+#[derive(Debug, Parser)]
+#[command(name = "boltq", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// Messaging address of the server
+    #[arg(long, global = true, env = "BOLTQ_ADDR", default_value = ADDR_DEFAULT, value_name = "HOST:PORT")]
+    pub(crate) addr: String,
+    /// How results are printed
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs: one object a line
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Append messages to a queue, which is created on first use
+    Publish(Publish),
+    /// Take messages from a queue
+    Consume(Consume),
+    /// Settle messages: they are done and will not be delivered again
+    Ack(Ack),
+    /// Give messages back as failed: they are delivered again, or become dead letters
+    Nack(Nack),
+    /// Counters and totals of the server
+    Stats,
+    /// Whether the server is serving; exits with 1 if it is not
+    Health,
+    /// Look at queues and empty them
+    #[command(subcommand)]
+    Queue(Queue),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["payload", "file"]))]
+pub(crate) struct Publish {
+    /// Name of the queue
+    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
+    /// The message
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) payload: Option<OsString>,
+    /// Publish every line of a file that is not empty; - reads stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// With --file: print the id of every message
+    #[arg(long, requires = "file")]
+    pub(crate) print_ids: bool,
+    #[command(flatten)]
+    pub(crate) envelope: Envelope,
+}
+
+/// What comes with a payload.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Envelope {
+    /// Application header; may be repeated
+    #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header, allow_hyphen_values = true)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Deliver it after this time: 500ms, 10s, 5m, 1h30m
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) delay: Option<Duration>,
+    /// Discard it after this time, the delay included
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) ttl: Option<Duration>,
+    /// 0 to 9; 9 is delivered first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, hide_default_value = true)]
+    pub(crate) priority: i32,
+    /// Media type of the payload; by default application/json if it is JSON, otherwise none
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Consume {
+    /// Name of the queue
+    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
+    /// Messages at most [default: 1, with --follow no end]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max: Option<u64>,
+    /// Wait so long for the first message, 60s at most
+    #[arg(long, value_parser = wait, value_name = "DURATION", conflicts_with = "follow")]
+    pub(crate) wait: Option<Duration>,
+    /// Length of the leases, 1s to 12h [default: queue.ack_timeout of the server]
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) lease: Option<Duration>,
+    /// Acknowledge messages when they are printed; without it they come again when their lease ends
+    #[arg(long)]
+    pub(crate) ack: bool,
+    /// Print messages as they come; those without an ack go back to the queue at the end
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// With --follow: messages at most that are not acknowledged
+    #[arg(long, value_name = "N", requires = "follow", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) prefetch: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ack {
+    #[command(flatten)]
+    pub(crate) ids: Ids,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Nack {
+    #[command(flatten)]
+    pub(crate) ids: Ids,
+    /// Deliver them again after this time, 24h at most [default: the backoff of the server]
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION", conflicts_with = "dead_letter")]
+    pub(crate) delay: Option<Duration>,
+    /// Straight to the dead letters, whatever the number of attempts
+    #[arg(long)]
+    pub(crate) dead_letter: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ids {
+    /// Ids of messages, 32 hexadecimal digits each
+    #[arg(long = "id", value_name = "ID", required = true, num_args = 1..)]
+    pub(crate) ids: Vec<MessageId>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Queue {
+    /// All queues by name
+    List {
+        /// Only names that start with this
+        #[arg(long, default_value = "", hide_default_value = true)]
+        prefix: String,
+    },
+    /// One queue
+    Get(QueueName),
+    /// The next messages, without taking them
+    Peek {
+        #[command(flatten)]
+        name: QueueName,
+        /// Messages at most, 1 to 1000
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        max: u32,
+    },
+    /// Remove all messages that are ready; leased and delayed ones stay
+    Purge(QueueName),
+    /// Remove the dead letters of a queue
+    PurgeDeadLetters(QueueName),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueueName {
+    /// Name of the queue
+    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
+}
+
+/// Reads a command line, the name of the program included. An error may also be help or a version to print.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
+    let command = Args::command();
+    let args = rewrite::rewrite(&command, args);
+    Args::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("the key is empty; write KEY=VALUE".to_owned()),
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err("there is no value; write KEY=VALUE".to_owned()),
+    }
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    let wait = duration::parse(text).map_err(|error| error.to_string())?;
+    if wait > WAIT_MAX {
+        return Err(format!(
+            "{} s is the longest wait; --follow has no end",
+            WAIT_MAX.as_secs()
+        ));
+    }
+    Ok(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Args, clap::Error> {
+        let args = std::iter::once("boltq").chain(args.iter().copied());
+        parse(args.map(OsString::from))
+    }
+
+    fn refused(args: &[&str]) -> String {
+        parsed(args).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_documented_single_dash_form_is_understood() {
+        let args = parsed(&[
+            "publish",
+            "-topic",
+            "jobs",
+            "-payload",
+            "-5",
+            "-header",
+            "a=b=c",
+            "-priority",
+            "-1",
+        ])
+        .unwrap();
+        let Command::Publish(publish) = args.command else {
+            panic!("{args:?}")
+        };
+        assert_eq!(publish.queue, "jobs");
+        assert_eq!(publish.payload.unwrap(), "-5");
+        assert_eq!(publish.envelope.headers, [("a".to_owned(), "b=c".to_owned())]);
+        assert_eq!(publish.envelope.priority, -1);
+    }
+
+    #[test]
+    fn a_payload_may_look_like_anything() {
+        for payload in ["-5", "--", "-topic", "--help", "-", "-o", ""] {
+            let args = parsed(&["publish", "-topic", "jobs", "-payload", payload]).unwrap();
+            let Command::Publish(publish) = args.command else {
+                panic!("{args:?}")
+            };
+            assert_eq!(publish.payload.unwrap(), payload);
+        }
+    }
+
+    #[test]
+    fn several_ids_may_follow_one_option_or_have_one_each() {
+        let id = "00112233445566778899aabbccddeeff";
+        for ids in [&["-id", id, id][..], &["--id", id, "-id", id], &["-id", id, "-id", id]] {
+            let args = parsed(&[&["ack"], ids].concat()).unwrap();
+            let Command::Ack(ack) = args.command else {
+                panic!("{args:?}")
+            };
+            assert_eq!(ack.ids.ids, [id.parse().unwrap(); 2]);
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_refused_before_a_server_is_asked() {
+        assert!(refused(&["publish", "-topic", "a"]).contains("--payload"));
+        assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-file", "-"]).contains("cannot be used with"));
+        assert!(refused(&["publish", "-topic", "", "-payload", "x"]).contains("--queue"));
+        assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-header", "k"]).contains("KEY=VALUE"));
+        assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-delay", "10"]).contains("10s or 10ms"));
+        assert!(refused(&["publish", "-topic", "-payload", "x"]).contains("a value is required"));
+        assert!(refused(&["consume", "-topic", "a", "-wait", "2m"]).contains("--follow"));
+        assert!(refused(&["consume", "-topic", "a", "-prefetch", "2"]).contains("--follow"));
+        assert!(refused(&["ack", "-id", "12"]).contains("32 hexadecimal digits"));
+        assert!(refused(&["ack"]).contains("--id"));
+        assert!(refused(&["ack", "-id", &"0".repeat(32), "-heder"]).contains("'--heder'"));
+        assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-prioritty", "3"]).contains("'--priority'"));
+    }
+
+    #[test]
+    fn options_of_all_commands_may_stand_before_or_after_the_command() {
+        for args in [
+            &["-output", "json", "stats"][..],
+            &["stats", "-o", "json"],
+            &["stats", "--output=json"],
+        ] {
+            assert_eq!(parsed(args).unwrap().output, Format::Json);
+        }
+    }
+}

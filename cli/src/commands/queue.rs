@@ -1,0 +1,107 @@
+//! `boltq queue …`
+
+use boltq_proto::queue::v1::{
+    GetQueueRequest, ListQueuesRequest, ListQueuesResponse, PeekRequest, PurgeDeadLettersRequest, PurgeQueueRequest,
+};
+
+use super::{Context, note};
+use crate::args::{Queue, QueueName};
+use crate::connect::answer;
+use crate::error::CliError;
+use crate::printer::{self, Delivered, Purged, Queues};
+
+/// Queues asked for at a time.
+const PAGE_QUEUES: u32 = 1_000;
+
+pub(super) async fn run(context: &mut Context, queue: Queue) -> Result<(), CliError> {
+    match queue {
+        Queue::List { prefix } => list(context, &prefix).await,
+        Queue::Get(QueueName { queue }) => get(context, queue).await,
+        Queue::Peek {
+            name: QueueName { queue },
+            max,
+        } => peek(context, queue, max).await,
+        Queue::Purge(QueueName { queue }) => purge(context, queue).await,
+        Queue::PurgeDeadLetters(QueueName { queue }) => purge_dead_letters(context, queue).await,
+    }
+}
+
+async fn list(context: &mut Context, prefix: &str) -> Result<(), CliError> {
+    let mut client = context.server.queues();
+    let mut queues = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListQueuesRequest {
+            page_size: PAGE_QUEUES,
+            page_token,
+            prefix: prefix.to_owned(),
+        };
+        let ListQueuesResponse {
+            queues: page,
+            next_page_token,
+        } = answer(client.list_queues(request), None).await?;
+        queues.extend(page.into_iter().map(printer::Queue::from));
+        if next_page_token.is_empty() {
+            break;
+        }
+        page_token = next_page_token;
+    }
+    if queues.is_empty() {
+        note("no queues");
+    }
+    context.printer.print(&Queues(queues))?;
+    Ok(())
+}
+
+async fn get(context: &mut Context, queue: String) -> Result<(), CliError> {
+    let mut client = context.server.queues();
+    let response = answer(client.get_queue(GetQueueRequest { queue }), None).await?;
+    let queue = response
+        .queue
+        .ok_or_else(|| CliError::BadAnswer("no queue in it".to_owned()))?;
+    context.printer.print(&printer::Queue::from(queue))?;
+    Ok(())
+}
+
+async fn peek(context: &mut Context, queue: String, max: u32) -> Result<(), CliError> {
+    let mut client = context.server.queues();
+    let response = answer(
+        client.peek(PeekRequest {
+            queue,
+            max_messages: max,
+        }),
+        None,
+    )
+    .await?;
+    if response.deliveries.is_empty() {
+        note("no message is ready");
+    }
+    for delivery in response.deliveries {
+        context.printer.print(&Delivered::read(delivery)?)?;
+    }
+    Ok(())
+}
+
+async fn purge(context: &mut Context, queue: String) -> Result<(), CliError> {
+    let mut client = context.server.queues();
+    let request = PurgeQueueRequest { queue: queue.clone() };
+    let purged = answer(client.purge_queue(request), None).await?.purged;
+    context.printer.print(&Purged {
+        what: "message",
+        queue: &queue,
+        purged,
+    })?;
+    Ok(())
+}
+
+async fn purge_dead_letters(context: &mut Context, queue: String) -> Result<(), CliError> {
+    let mut client = context.server.queues();
+    let request = PurgeDeadLettersRequest { queue: queue.clone() };
+    let purged = answer(client.purge_dead_letters(request), None).await?.purged;
+    context.printer.print(&Purged {
+        what: "dead letter",
+        queue: &queue,
+        purged,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! The way to the server: address, key, deadlines.
+
+use std::env;
+use std::future::Future;
+use std::time::Duration;
+
+use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
+use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
+use tokio::time::timeout;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::error::{CliError, innermost};
+
+/// Where a server listens that nobody configured.
+pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
+const PORT_DEFAULT: u16 = 9091;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a server may take for an answer, beyond any wait that it was asked for.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A stream may be silent for ever; these find out whether the other side is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The defaults of HTTP/2 (64 KiB) would make bulk work wait for window updates.
+const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Largest answer that is taken: deliveries may be batches of large messages.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// A channel that sends the API key with every call.
+pub(crate) type Wire = InterceptedService<Channel, ApiKey>;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// What was configured cannot work, whatever the server does.
+    #[error("{0}")]
+    Usage(String),
+    #[error("no server at {addr}: {why}; start one with `make run`, or set BOLTQ_ADDR or --addr")]
+    NoServer { addr: String, why: String },
+}
+
+/// A server that answered the phone.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    channel: Channel,
+    key: ApiKey,
+}
+
+impl Server {
+    /// Connects within 3 s, name look-up included.
+    pub(crate) async fn connect(addr: &str) -> Result<Self, ConnectError> {
+        refuse_tls()?;
+        let key = ApiKey::from_env()?;
+        let endpoint = Endpoint::from_shared(uri(addr)?)
+            .map_err(|error| ConnectError::Usage(bad_addr(addr, &error.to_string())))?
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        let no_server = |why: String| ConnectError::NoServer {
+            addr: addr.to_owned(),
+            why,
+        };
+        match timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+            Ok(Ok(channel)) => Ok(Self { channel, key }),
+            Ok(Err(error)) => Err(no_server(innermost(&error))),
+            Err(_) => Err(no_server(format!(
+                "no connection within {} s",
+                CONNECT_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    pub(crate) fn queues(&self) -> QueueServiceClient<Wire> {
+        QueueServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn admin(&self) -> AdminServiceClient<Wire> {
+        AdminServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn health(&self) -> HealthClient<Wire> {
+        HealthClient::with_interceptor(self.channel.clone(), self.key.clone())
+    }
+}
+
+/// Makes a call; `wait` is what the server was asked to wait, and comes on top of the time for the answer.
+pub(crate) async fn answer<T>(
+    call: impl Future<Output = Result<Response<T>, Status>>,
+    wait: Option<Duration>,
+) -> Result<T, CliError> {
+    let longest = ANSWER_TIMEOUT + wait.unwrap_or_default();
+    match timeout(longest, call).await {
+        Ok(response) => Ok(response?.into_inner()),
+        Err(_) => Err(CliError::Lost {
+            why: format!("no answer within {} s", longest.as_secs()),
+        }),
+    }
+}
+
+/// The API key as metadata, `x-api-key`.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiKey(Option<MetadataValue<Ascii>>);
+
+impl ApiKey {
+    /// Only from the environment: what is on the command line, every user of the machine can read.
+    fn from_env() -> Result<Self, ConnectError> {
+        let key = env::var("BOLTQ_API_KEY").unwrap_or_default();
+        if key.is_empty() {
+            return Ok(Self(None));
+        }
+        let mut value = MetadataValue::<Ascii>::try_from(key).map_err(|_| {
+            ConnectError::Usage(
+                "BOLTQ_API_KEY has characters other than visible ASCII; a header cannot carry it".into(),
+            )
+        })?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+}
+
+impl Interceptor for ApiKey {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(key) = &self.0 {
+            request.metadata_mut().insert("x-api-key", key.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// Whoever asks for TLS must not get plain text without being told.
+fn refuse_tls() -> Result<(), ConnectError> {
+    let asked = env::var("BOLTQ_TLS_ENABLED").is_ok_and(|value| is_on(&value));
+    if asked {
+        return Err(ConnectError::Usage(
+            "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn is_on(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on")
+}
+
+/// `host`, `host:port` and `http://host:port`, as a URI; IPv6 addresses in brackets.
+fn uri(addr: &str) -> Result<String, ConnectError> {
+    if addr.starts_with("https://") {
+        return Err(ConnectError::Usage(bad_addr(addr, "this version cannot use TLS")));
+    }
+    let host = addr.strip_prefix("http://").unwrap_or(addr);
+    let host = host.strip_suffix('/').unwrap_or(host);
+    if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
+        return Err(ConnectError::Usage(bad_addr(addr, "host:port wanted")));
+    }
+    let after_brackets = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
+    Ok(match after_brackets.contains(':') {
+        true => format!("http://{host}"),
+        false => format!("http://{host}:{PORT_DEFAULT}"),
+    })
+}
+
+fn bad_addr(addr: &str, why: &str) -> String {
+    format!("address {addr:?} cannot be used: {why}; an example is {ADDR_DEFAULT}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_get_a_scheme_and_the_default_port() {
+        for (addr, expected) in [
+            ("localhost:9091", "http://localhost:9091"),
+            ("http://10.0.0.1:80/", "http://10.0.0.1:80"),
+            ("broker", "http://broker:9091"),
+            ("[::1]", "http://[::1]:9091"),
+            ("[::1]:80", "http://[::1]:80"),
+        ] {
+            assert_eq!(uri(addr).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_wrong_usage() {
+        for addr in ["", "https://a:1", "a:1/path", "user@host:1", "a b"] {
+            let error = uri(addr).unwrap_err();
+            assert!(
+                matches!(&error, ConnectError::Usage(why) if why.contains(ADDR_DEFAULT)),
+                "{addr}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn tls_counts_as_asked_for_however_it_is_spelled() {
+        assert!(["true", "TRUE", "1", "yes", "on"].into_iter().all(is_on));
+        assert!(!["", "false", "0", "no", "off"].into_iter().any(is_on));
+    }
+}

@@ -1,0 +1,345 @@
+//! Text for people: aligned, and safe to show on a terminal whatever a publisher put into a message.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{
+    BulkPublished, Delivered, Health, Payload, Published, PublishedId, Purged, Queue, Queues, Settled, Show, Stats,
+    Storage, json,
+};
+
+/// The table is given, the JSON is the one line that serde makes of the fields.
+macro_rules! show {
+    ($type:ty, $table:expr) => {
+        impl Show for $type {
+            fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+                let table: fn(&Self, &mut dyn Write) -> io::Result<()> = $table;
+                table(self, out)
+            }
+
+            fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+                json::line(self, out)
+            }
+        }
+    };
+}
+
+show!(Published<'_>, |published, out| writeln!(
+    out,
+    "{}",
+    published.message_id.0
+));
+show!(PublishedId, |published, out| writeln!(
+    out,
+    "{}",
+    published.message_id.0
+));
+show!(Health, |health, out| writeln!(out, "{}", health.status));
+show!(BulkPublished<'_>, |bulk, out| {
+    let BulkPublished {
+        queue,
+        published,
+        refused,
+        seconds,
+    } = bulk;
+    write!(
+        out,
+        "published {} to {queue} in {seconds:.2} s",
+        count(*published, "message")
+    )?;
+    match refused {
+        0 => writeln!(out),
+        _ => writeln!(out, ", refused {refused}"),
+    }
+});
+show!(Purged<'_>, |purged, out| {
+    let Purged { what, queue, purged } = purged;
+    writeln!(out, "purged {} from {queue}", count(*purged, what))
+});
+show!(Settled, |settled, out| writeln!(
+    out,
+    "{} {}",
+    settled.verb,
+    count(settled.settled, "message")
+));
+show!(Delivered, delivered);
+show!(Stats, stats);
+show!(Queue, |queue, out| {
+    let Queue {
+        name,
+        ready,
+        leased,
+        delayed,
+        dead_letters,
+        consumers,
+    } = queue;
+    let rows: [(&str, &dyn Display); 6] = [
+        ("name", name),
+        ("ready", ready),
+        ("leased", leased),
+        ("delayed", delayed),
+        ("dead letters", dead_letters),
+        ("consumers", consumers),
+    ];
+    pairs(&rows, out)
+});
+
+impl Show for Queues {
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let header = ["QUEUE", "READY", "LEASED", "DELAYED", "DEAD LETTERS", "CONSUMERS"];
+        let rows = self.0.iter().map(|queue| {
+            let Queue {
+                name,
+                ready,
+                leased,
+                delayed,
+                dead_letters,
+                consumers,
+            } = queue;
+            [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
+        });
+        columns(header, &rows.collect::<Vec<_>>(), out)
+    }
+
+    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.0.iter().try_for_each(|queue| json::line(queue, out))
+    }
+}
+
+/// One `name  value` a line, the values aligned.
+fn pairs(rows: &[(&str, &dyn Display)], out: &mut dyn Write) -> io::Result<()> {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    rows.iter()
+        .try_for_each(|(name, value)| writeln!(out, "{name:width$}  {value}"))
+}
+
+/// The first column to the left, numbers to the right. No header without rows.
+fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let header = header.map(str::to_owned);
+    let width: [usize; N] = std::array::from_fn(|i| {
+        let cells = rows.iter().chain([&header]);
+        cells.map(|row| row[i].chars().count()).max().unwrap_or_default()
+    });
+    for row in [&header].into_iter().chain(rows) {
+        for (i, (cell, &width)) in row.iter().zip(&width).enumerate() {
+            match i {
+                0 => write!(out, "{cell:width$}")?,
+                _ => write!(out, "  {cell:>width$}")?,
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A block of lines; an empty line ends it.
+fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
+    let Delivered {
+        message_id,
+        attempts,
+        priority,
+        published_at,
+        expires_at,
+        content_type,
+        headers,
+        payload,
+    } = message;
+    writeln!(out, "id        {}", message_id.0)?;
+    writeln!(out, "attempts  {attempts}")?;
+    if *priority != 0 {
+        writeln!(out, "priority  {priority}")?;
+    }
+    writeln!(out, "published {published_at}")?;
+    if let Some(expires_at) = expires_at {
+        writeln!(out, "expires   {expires_at}")?;
+    }
+    if !content_type.is_empty() {
+        writeln!(out, "type      {}", printable(content_type))?;
+    }
+    for (key, value) in headers {
+        writeln!(out, "header    {}={}", printable(key), printable(value))?;
+    }
+    match text(payload) {
+        Some(text) => writeln!(out, "payload   {text}")?,
+        None => writeln!(out, "base64    {}", STANDARD.encode(&payload.bytes))?,
+    }
+    writeln!(out)
+}
+
+/// A payload that a terminal shows as it is. Control characters could move its cursor and hide what was printed.
+fn text(payload: &Payload) -> Option<&str> {
+    let text = std::str::from_utf8(&payload.bytes).ok()?;
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
+    text.chars().all(is_plain).then_some(text)
+}
+
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    let Stats {
+        queues,
+        dead_letters,
+        pending,
+        delayed,
+        published,
+        consumed,
+        acked,
+        nacked,
+        expired,
+        dead_lettered,
+        uptime,
+        version,
+        storage: Storage { mode, bytes, writable },
+    } = stats;
+    let storage = format!(
+        "{mode}, {}{}",
+        size(*bytes),
+        if *writable { "" } else { ", full: not writable" }
+    );
+    let rows: [(&str, &dyn Display); 11] = [
+        ("version", version),
+        ("uptime", uptime),
+        ("storage", &storage),
+        ("published", published),
+        ("consumed", consumed),
+        ("acked", acked),
+        ("nacked", nacked),
+        ("expired", expired),
+        ("dead lettered", dead_lettered),
+        ("pending", pending),
+        ("delayed", delayed),
+    ];
+    pairs(&rows, out)?;
+    for (header, counts) in [(["QUEUE", "READY"], queues), (["DEAD LETTERS", "READY"], dead_letters)] {
+        if !counts.is_empty() {
+            writeln!(out)?;
+        }
+        let rows = counts.iter().map(|(name, count)| [name.clone(), count.to_string()]);
+        columns(header, &rows.collect::<Vec<_>>(), out)?;
+    }
+    Ok(())
+}
+
+/// `1 message`, `2 messages`; `noun` is in the singular, as in "dead letter".
+fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+/// Bytes in the largest unit that leaves a number of at least 1, cut to one decimal.
+fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::tests::{delivered, shown};
+    use super::*;
+    use crate::args::Format;
+
+    fn queue(name: &str, ready: u64) -> Queue {
+        Queue {
+            name: name.into(),
+            ready,
+            leased: 0,
+            delayed: 0,
+            dead_letters: 0,
+            consumers: 1,
+        }
+    }
+
+    #[test]
+    fn a_message_is_a_block_that_ends_with_an_empty_line() {
+        let expected = "\
+id        000102030405060708090a0b0c0d0e0f
+attempts  2
+published 2025-01-01T00:00:00Z
+header    a=1
+header    b=2
+payload   hello
+
+";
+        assert_eq!(shown(Format::Table, &delivered()), expected);
+    }
+
+    #[test]
+    fn nothing_that_a_publisher_sends_reaches_the_terminal_as_a_control_character() {
+        let mut message = delivered();
+        message.payload.bytes = Bytes::from_static(b"\x1b[2J");
+        message.headers.insert("evil\r".into(), "\x1b]0;\u{9b}".into());
+        message.content_type = "a\nb".into();
+        let text = shown(Format::Table, &message);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(text.contains("base64    G1sySg==\n"), "{text}");
+        assert!(text.contains("header    evil\\r=\\u{1b}]0;\\u{9b}\n"), "{text}");
+    }
+
+    #[test]
+    fn payloads_that_are_not_text_are_base64_and_say_so() {
+        let mut message = delivered();
+        message.payload.bytes = Bytes::from_static(b"\xff");
+        assert!(shown(Format::Table, &message).contains("base64    /w==\n"));
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_in_characters() {
+        let queues = Queues(vec![queue("größe", 7), queue("a_long_name", 123_456)]);
+        let expected = "\
+QUEUE         READY  LEASED  DELAYED  DEAD LETTERS  CONSUMERS
+größe             7       0        0             0          1
+a_long_name  123456       0        0             0          1
+";
+        assert_eq!(shown(Format::Table, &queues), expected);
+        assert_eq!(shown(Format::Table, &Queues(Vec::new())), "");
+    }
+
+    #[test]
+    fn numbers_come_with_the_right_noun() {
+        let purged = |purged, what| {
+            shown(
+                Format::Table,
+                &Purged {
+                    what,
+                    queue: "jobs",
+                    purged,
+                },
+            )
+        };
+        assert_eq!(purged(1204, "message"), "purged 1204 messages from jobs\n");
+        assert_eq!(purged(1, "dead letter"), "purged 1 dead letter from jobs\n");
+        assert_eq!(purged(0, "message"), "purged 0 messages from jobs\n");
+    }
+
+    #[test]
+    fn sizes_are_cut_to_one_decimal() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_300_000, "1.2 MiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

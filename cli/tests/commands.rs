@@ -1,0 +1,412 @@
+//! Every command against a server that remembers what it was asked: requests, output, exit codes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a helper of a test may fail it"
+)]
+
+mod fake;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use fake::{Fake, ID, Ran, UNKNOWN_ID, boltq, run};
+
+fn done(stdout: &str) -> Ran {
+    Ran {
+        code: Some(0),
+        stdout: stdout.to_owned(),
+        stderr: String::new(),
+    }
+}
+
+fn failed(code: i32, stderr: &str) -> Ran {
+    Ran {
+        code: Some(code),
+        stdout: String::new(),
+        stderr: stderr.to_owned(),
+    }
+}
+
+#[test]
+fn publish_in_the_documented_form_prints_the_id() {
+    let fake = Fake::start();
+    let ran = fake.run(&[
+        "publish",
+        "-topic",
+        "email_jobs",
+        "-payload",
+        r#"{"to":"user@example.com"}"#,
+    ]);
+    assert_eq!(ran, done(&format!("{ID}\n")));
+    let asked = fake.asked();
+    let message = asked.published[0].message.as_ref().unwrap();
+    assert_eq!(asked.published[0].queue, "email_jobs");
+    assert_eq!(message.payload, r#"{"to":"user@example.com"}"#);
+    assert_eq!(message.content_type, "application/json");
+    assert_eq!(asked.keys, [None]);
+}
+
+#[test]
+fn the_api_key_goes_with_every_call() {
+    let fake = Fake::start();
+    let mut command = boltq(&[
+        "publish",
+        "--addr",
+        &fake.addr.to_string(),
+        "-topic",
+        "a",
+        "-payload",
+        "x",
+        "-o",
+        "json",
+    ]);
+    let ran = run(command.env("BOLTQ_API_KEY", "secret"), b"");
+    assert_eq!(ran, done(&format!("{{\"queue\":\"a\",\"message_id\":\"{ID}\"}}\n")));
+    assert_eq!(fake.asked().keys, [Some("secret".to_owned())]);
+}
+
+#[test]
+fn every_line_of_stdin_is_published_and_refused_ones_are_named() {
+    let fake = Fake::start();
+    let ran = fake.run_with_input(&["publish", "-topic", "a", "-file", "-"], b"one\n\nrefuse me\n{}\n");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.starts_with("published 2 messages to a in "), "{ran:?}");
+    assert!(ran.stdout.ends_with(" s, refused 1\n"), "{ran:?}");
+    assert_eq!(
+        ran.stderr,
+        "line 3: no (INVALID_HEADERS)\nerror: 1 of 3 messages were refused\n"
+    );
+    let messages: Vec<_> = fake
+        .asked()
+        .batches
+        .iter()
+        .flat_map(|batch| batch.messages.clone())
+        .collect();
+    let sent: Vec<_> = messages
+        .iter()
+        .map(|m| (&m.payload[..], m.content_type.as_str()))
+        .collect();
+    assert_eq!(
+        sent,
+        [(&b"one"[..], ""), (b"refuse me", ""), (b"{}", "application/json")]
+    );
+}
+
+#[test]
+fn a_stream_that_breaks_leaves_lines_that_are_named() {
+    let fake = Fake::start();
+    let ran = fake.run_with_input(&["publish", "-topic", "a", "-file", "-"], b"one\nbreak here\nthree\n");
+    assert_eq!(ran.code, Some(1));
+    let error = "the server ended the stream; whether the server carried the call out is unknown";
+    assert_eq!(ran.stderr, format!("lines 1 to 3 are not confirmed\nerror: {error}\n"));
+}
+
+#[test]
+fn ids_of_a_file_come_alone_and_in_order() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "x\n".repeat(2_500)).unwrap();
+    let fake = Fake::start();
+    let ran = fake.run(&[
+        "publish",
+        "-topic",
+        "a",
+        "-file",
+        file.path().to_str().unwrap(),
+        "-print-ids",
+    ]);
+    assert_eq!(ran.stdout, format!("{ID}\n").repeat(2_500));
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (Some(0), "published 2500 and refused 0 messages\n")
+    );
+    assert!(
+        fake.asked()
+            .batches
+            .iter()
+            .all(|batch| batch.messages.len() <= 1_000 && batch.queue == "a")
+    );
+}
+
+#[test]
+fn a_line_is_published_before_the_input_ends() {
+    let fake = Fake::start();
+    let mut command = boltq(&["publish", "-topic", "a", "-file", "-", "-print-ids"]);
+    let mut child = command.env("BOLTQ_ADDR", fake.addr.to_string()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..3 {
+        std::io::Write::write_all(&mut stdin, b"line\n").unwrap();
+        let mut id = String::new();
+        stdout.read_line(&mut id).unwrap();
+        assert_eq!(id.trim_end(), ID);
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let ran = Fake::start().run(&["publish", "-topic", "a", "-file", "/nowhere"]);
+    assert_eq!(
+        ran,
+        failed(1, "error: /nowhere: No such file or directory (os error 2)\n")
+    );
+}
+
+#[test]
+fn consume_leases_one_message_and_leaves_it_to_be_acknowledged() {
+    let fake = Fake::with(&[b"hello", b"other"]);
+    let ran = fake.run(&["consume", "-topic", "a", "-wait", "5s", "-lease", "1m"]);
+    let published = "1970-01-01T00:00:00Z";
+    let block = format!("id        {ID}\nattempts  0\npublished {published}\nheader    k=v\npayload   hello\n\n");
+    assert_eq!(ran, done(&block));
+    let asked = fake.asked();
+    assert_eq!(asked.consumed[0].max_messages, 1);
+    assert_eq!(asked.consumed[0].wait.unwrap().seconds, 5);
+    assert_eq!(asked.consumed[0].lease.unwrap().seconds, 60);
+    assert!(asked.acked.is_empty());
+}
+
+#[test]
+fn consume_with_ack_settles_what_it_printed_by_token() {
+    let fake = Fake::with(&[b"1", b"2", b"3"]);
+    let ran = fake.run(&["consume", "-topic", "a", "-max", "5", "-ack", "-output", "json"]);
+    assert_eq!(
+        (ran.code, ran.stdout.lines().count(), ran.stderr.as_str()),
+        (Some(0), 3, "")
+    );
+    let mut tokens = fake.asked().acked[0].delivery_tokens.clone();
+    tokens.sort();
+    assert_eq!(tokens, [&[1][..], &[2], &[3]]);
+}
+
+#[test]
+fn an_empty_queue_is_no_error_and_no_output() {
+    let ran = Fake::start().run(&["consume", "-topic", "a"]);
+    assert_eq!(
+        ran,
+        Ran {
+            code: Some(0),
+            stdout: String::new(),
+            stderr: "no message in a\n".into()
+        }
+    );
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error_and_nothing_is_acknowledged() {
+    let fake = Fake::with(&[b"hello"]);
+    let mut command = boltq(&["consume", "-topic", "a", "-ack"]);
+    let mut child = command.env("BOLTQ_ADDR", fake.addr.to_string()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+    assert!(fake.asked().acked.is_empty());
+}
+
+#[test]
+fn follow_ends_after_max_messages_and_acknowledges_just_those() {
+    let fake = Fake::with(&[b"1", b"2", b"3"]);
+    let ran = fake.run(&["consume", "-topic", "a", "-follow", "-max", "2", "-ack", "-o", "json"]);
+    assert_eq!(
+        (ran.code, ran.stdout.lines().count(), ran.stderr.as_str()),
+        (Some(0), 2, "")
+    );
+    let asked = fake.asked();
+    assert_eq!(asked.subscribed[0].max_in_flight, 2);
+    let mut tokens = asked.stream_acked.clone();
+    tokens.sort();
+    assert_eq!(tokens, [&[1][..], &[2]]);
+}
+
+#[test]
+fn follow_goes_on_until_it_is_interrupted() {
+    let fake = Fake::with(&[b"1", b"2"]);
+    let mut command = boltq(&["consume", "-topic", "a", "-follow", "-prefetch", "7", "-o", "json"]);
+    let mut child = command.env("BOLTQ_ADDR", fake.addr.to_string()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("{\"message_id\":"), "{line}");
+    }
+    let interrupted = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(interrupted.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(fake.asked().subscribed[0].max_in_flight, 7);
+}
+
+#[test]
+fn ack_and_nack_take_several_ids_and_name_those_that_were_not_settled() {
+    let fake = Fake::start();
+    assert_eq!(fake.run(&["ack", "-id", ID]), done("acknowledged 1 message\n"));
+    let ran = fake.run(&["nack", "-id", ID, UNKNOWN_ID, "-delay", "10s", "-o", "json"]);
+    let failure = format!("{{\"message_id\":\"{UNKNOWN_ID}\",\"reason\":\"NOT_FOUND\"}}");
+    assert_eq!(ran.stdout, format!("{{\"settled\":1,\"failures\":[{failure}]}}\n"));
+    let why = "unknown, settled before, expired or purged (NOT_FOUND)";
+    assert_eq!(ran.stderr, format!("error: message {UNKNOWN_ID} not settled: {why}\n"));
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(
+        fake.run(&["nack", "-id", ID, "-dead-letter"]),
+        done("dead-lettered 1 message\n")
+    );
+    let asked = fake.asked();
+    assert_eq!(asked.nacked[0].delay.unwrap().seconds, 10);
+    assert!(asked.nacked[1].dead_letter);
+}
+
+#[test]
+fn many_ids_are_settled_by_several_calls() {
+    let fake = Fake::start();
+    let ids = vec![ID; 1_001];
+    assert_eq!(
+        fake.run(&[&["ack", "-id"], &ids[..]].concat()),
+        done("acknowledged 1001 messages\n")
+    );
+    let calls: Vec<_> = fake.asked().acked.iter().map(|ack| ack.message_ids.len()).collect();
+    assert_eq!(calls, [1_000, 1]);
+}
+
+#[test]
+fn stats_are_a_table_or_the_names_of_the_api() {
+    let fake = Fake::start();
+    let table = "\
+version        0.1.0
+uptime         12.500s
+storage        disk, 32.0 MiB
+published      4
+consumed       0
+acked          0
+nacked         0
+expired        0
+dead lettered  0
+pending        0
+delayed        0
+
+QUEUE       READY
+email_jobs      3
+
+DEAD LETTERS            READY
+email_jobs_dead_letter      1
+";
+    assert_eq!(fake.run(&["stats"]), done(table));
+    let json = concat!(
+        r#"{"queues":{"email_jobs":3},"dead_letters":{"email_jobs_dead_letter":1},"pending":0,"delayed":0,"#,
+        r#""published":4,"consumed":0,"acked":0,"nacked":0,"expired":0,"dead_lettered":0,"uptime":"12.500s","#,
+        r#""version":"0.1.0","storage":{"mode":"disk","bytes":33554432,"writable":true}}"#,
+        "\n"
+    );
+    assert_eq!(fake.run(&["stats", "--output", "json"]), done(json));
+}
+
+#[test]
+fn health_is_what_the_server_says() {
+    let fake = Fake::start();
+    assert_eq!(fake.run(&["health"]), done("SERVING\n"));
+    assert_eq!(fake.run(&["health", "-o", "json"]), done("{\"status\":\"SERVING\"}\n"));
+}
+
+#[test]
+fn queues_are_listed_over_all_pages() {
+    let fake = Fake::start();
+    let table = "\
+QUEUE  READY  LEASED  DELAYED  DEAD LETTERS  CONSUMERS
+a          3       0        0             1          0
+b          3       0        0             1          0
+c          3       0        0             1          0
+";
+    assert_eq!(fake.run(&["queue", "list"]), done(table));
+    assert_eq!(fake.run(&["queue", "list", "-o", "json"]).stdout.lines().count(), 3);
+    assert!(
+        fake.run(&["queue", "get", "a"])
+            .stdout
+            .starts_with("name          a\nready         3\n")
+    );
+}
+
+#[test]
+fn peek_shows_messages_and_takes_none() {
+    let fake = Fake::with(&[b"1", b"2", b"3"]);
+    for _ in 0..2 {
+        assert_eq!(
+            fake.run(&["queue", "peek", "a", "-max", "2", "-o", "json"])
+                .stdout
+                .lines()
+                .count(),
+            2
+        );
+    }
+}
+
+#[test]
+fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.run(&["queue", "purge", "email_jobs"]),
+        done("purged 1204 messages from email_jobs\n")
+    );
+    let json = "{\"queue\":\"email_jobs\",\"purged\":1204}\n";
+    assert_eq!(
+        fake.run(&["queue", "purge", "email_jobs", "--output", "json"]),
+        done(json)
+    );
+    let stderr = "error: queue \"emial_jobs\" not found (QUEUE_NOT_FOUND); see `boltq queue list`\n";
+    assert_eq!(fake.run(&["queue", "purge", "emial_jobs"]), failed(1, stderr));
+    assert_eq!(
+        fake.run(&["queue", "purge-dead-letters", "a"]),
+        done("purged 1 dead letter from a\n")
+    );
+}
+
+#[test]
+fn without_a_server_the_error_says_how_to_get_one() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ran = run(&mut boltq(&["stats", "--addr", &free.to_string()]), b"");
+    let why = "Connection refused (os error 111); start one with `make run`, or set BOLTQ_ADDR or --addr";
+    assert_eq!(ran, failed(1, &format!("error: no server at {free}: {why}\n")));
+}
+
+#[test]
+fn a_server_that_does_not_speak_grpc_is_an_error_and_not_a_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let started = Instant::now();
+    let ran = run(&mut boltq(&["stats", "--addr", &addr]), b"");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(
+        ran.stderr
+            .starts_with(&format!("error: {addr} does not answer gRPC calls: ")),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn tls_is_refused_and_never_ignored() {
+    let ran = run(boltq(&["stats"]).env("BOLTQ_TLS_ENABLED", "true"), b"");
+    let why = "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text";
+    assert_eq!(ran, failed(2, &format!("error: {why}\n")));
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_help_with_0() {
+    assert_eq!(run(&mut boltq(&["publish"]), b"").code, Some(2));
+    assert_eq!(run(&mut boltq(&["ack", "-id", "12"]), b"").code, Some(2));
+    assert_eq!(run(boltq(&["stats"]).env("BOLTQ_ADDR", "a:1/path"), b"").code, Some(2));
+    let help = run(&mut boltq(&["-help"]), b"");
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    assert!(help.stdout.contains("BOLTQ_API_KEY"));
+}

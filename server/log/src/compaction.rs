@@ -1,0 +1,303 @@
+//! Rewriting files of which little is wanted, on a thread of its own.
+//!
+//! One pass picks some files, copies the rows that point into them, sorted by group, stream and sequence, into a segment,
+//! and then has those rows that still exist point there. Until the segment has its name on the device nothing has changed,
+//! and a crash leaves a file that the next start removes; after that, the old files stay until checkpoints that refer to
+//! them are replaced. A backlog that is read rarely and wanted as a whole is not touched.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::{GroupId, StreamId};
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::ReadError;
+use crate::index::{Moved, Row};
+use crate::log::{Disk, Plane, Store};
+use crate::segment::SegmentWriter;
+use crate::store::{Account, Class, Name, Pins, TMP_SUFFIX};
+use crate::types::{FileId, FrameKey};
+
+/// Bytes of records that a pass copies, more or less: they are in memory meanwhile.
+const PASS_BYTES: u64 = 16 << 20;
+/// Rows that are looked at, or replaced, while the index is locked.
+const LOCKED_ROWS: usize = 4096;
+/// A file with more rows than this …
+const SMALL_ROWS: u64 = 4096;
+/// … of less than this many bytes on average is worth a copy for the memory that its rows take.
+const SMALL_ROW_BYTES: u64 = 2 << 10;
+/// Time until the next attempt when a pass failed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Wakes the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Compaction {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: bool,
+    closed: bool,
+}
+
+/// A row to be copied.
+#[derive(Clone)]
+struct Copy {
+    group: GroupId,
+    stream: StreamId,
+    row: Row,
+    records: Bytes,
+}
+
+/// Rows that were copied, with where they are now.
+struct Copied {
+    group: GroupId,
+    stream: StreamId,
+    moved: Moved,
+}
+
+impl Compaction {
+    /// Something may be worth it now.
+    pub(crate) fn ask(&self) {
+        self.state.lock().asked = true;
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.wake.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Runs until the log is closed.
+    pub(crate) fn run(&self, plane: &Plane) {
+        let mut failed = false;
+        while self.wait(failed) {
+            failed = false;
+            while !self.is_closed() {
+                match pass(plane) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "compaction failed and will be tried again; nothing is lost");
+                        failed = true;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns whether there is something to do; not if the log is closed.
+    fn wait(&self, failed: bool) -> bool {
+        let mut state = self.state.lock();
+        while !state.asked && !state.closed {
+            if failed {
+                if self.wake.wait_for(&mut state, RETRY).timed_out() {
+                    break;
+                }
+            } else {
+                self.wake.wait(&mut state);
+            }
+        }
+        state.asked = false;
+        !state.closed
+    }
+}
+
+/// Copies what is wanted of some files; returns whether there was something to do.
+pub(crate) fn pass(plane: &Plane) -> io::Result<bool> {
+    let Store::Disk(disk) = &plane.store else { return Ok(false) };
+    let Some(victims) = pick(plane, disk) else { return Ok(false) };
+    let mut copies = collect(plane, victims.files());
+    if copies.is_empty() {
+        return Ok(false);
+    }
+    if let Err(error) = read(disk, &mut copies) {
+        let ReadError::Damaged { .. } = error else {
+            return Err(io::Error::other(error));
+        };
+        // What is left of it can be read where it is; a copy would have to leave something out.
+        tracing::error!(%error, "a file is left out of compaction");
+        return Ok(true);
+    }
+    copies.sort_unstable_by_key(|copy| (copy.group, copy.stream, copy.row.first));
+    let (copied, segment) = write(plane, disk, &copies)?;
+    drop(copies);
+    swap(plane, disk, &copied);
+    drop(segment);
+    drop(victims);
+    disk.wal.tidy();
+    Ok(true)
+}
+
+/// Pins the files that are worth it, the emptiest first.
+fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
+    let accounts = disk.frames.accounts.snapshot();
+    let total: u64 = accounts.iter().map(|(_, account)| account.bytes).sum();
+    if total <= plane.config.compaction_threshold {
+        return None;
+    }
+    let replay_from = disk.wal.replay_from();
+    let mut worth: Vec<(FileId, Account)> = accounts
+        .into_iter()
+        .filter(|(id, account)| account.class == Class::Segment || *id < replay_from)
+        .filter(|(_, account)| is_worth_it(account))
+        .collect();
+    worth.sort_unstable_by_key(|(_, account)| account.live_bytes);
+    let mut files = Vec::new();
+    let mut live_bytes = 0;
+    for (id, account) in worth {
+        live_bytes += account.live_bytes;
+        if !files.is_empty() && live_bytes > PASS_BYTES {
+            break;
+        }
+        files.push(id);
+    }
+    (!files.is_empty()).then(|| disk.frames.accounts.pin(files))
+}
+
+fn is_worth_it(account: &Account) -> bool {
+    let sparse = account.live_bytes < account.bytes / 2;
+    // A segment is sorted already: what is small in there has no neighbours.
+    let small = account.class == Class::Wal
+        && account.rows > SMALL_ROWS
+        && account.live_bytes < account.rows * SMALL_ROW_BYTES;
+    account.rows > 0 && !account.damaged && (sparse || small)
+}
+
+/// The rows that point into `files`.
+fn collect(plane: &Plane, files: &[FileId]) -> Vec<Copy> {
+    let groups: Vec<_> = plane.groups.lock().values().cloned().collect();
+    let mut copies = Vec::new();
+    for group in groups {
+        let mut after = None;
+        loop {
+            let (page, more) = group.index.read().page(after, LOCKED_ROWS);
+            after = page.last().map(|(stream, row)| (*stream, row.end()));
+            copies.extend(page.into_iter().filter(|(_, row)| files.contains(&row.file)).map(|(stream, row)| Copy {
+                group: group.id,
+                stream,
+                row,
+                records: Bytes::new(),
+            }));
+            if !more {
+                break;
+            }
+        }
+    }
+    copies
+}
+
+/// Reads the records, each frame once and in the order of the files.
+fn read(disk: &Disk, copies: &mut [Copy]) -> Result<(), ReadError> {
+    copies.sort_unstable_by_key(|copy| (copy.row.key(), copy.row.at));
+    let mut frame: Option<(FrameKey, Bytes)> = None;
+    for copy in copies {
+        let key = copy.row.key();
+        let body = match &frame {
+            Some((last, body)) if *last == key => body,
+            _ => {
+                let body = match disk.frames.cached(key) {
+                    Some(body) => body,
+                    None => disk.frames.read_body(key).inspect_err(|_| disk.frames.accounts.mark_damaged(key.file))?,
+                };
+                &frame.insert((key, body)).1
+            }
+        };
+        let start = copy.row.at as usize;
+        let Some(records) = body.get(start..start + copy.row.bytes as usize) else {
+            disk.frames.accounts.mark_damaged(key.file);
+            return Err(disk.frames.damaged(key, "it is shorter than its records"));
+        };
+        // A copy, so that a row does not hold the whole frame.
+        copy.records = Bytes::copy_from_slice(records);
+    }
+    Ok(())
+}
+
+/// Writes the segment; its account is open and pinned.
+fn write(plane: &Plane, disk: &Disk, copies: &[Copy]) -> io::Result<(Vec<Copied>, Pins)> {
+    let id = disk.wal.next_file_id()?;
+    let name = Name::Segment(id);
+    let tmp = disk.dir.join(format!("{name}{TMP_SUFFIX}"));
+    let written = write_segment(disk, id, &tmp, copies, plane.config.row_bytes).and_then(|written| {
+        disk.files.rename(&tmp, &disk.dir.join(name.to_string()))?;
+        disk.files.sync_dir(&disk.dir)?;
+        Ok(written)
+    });
+    let (copied, bytes) = written.inspect_err(|_| {
+        let _ = disk.files.remove(&tmp);
+    })?;
+    Ok((copied, disk.frames.accounts.open_pinned(id, Class::Segment, bytes)))
+}
+
+fn write_segment(
+    disk: &Disk,
+    id: FileId,
+    path: &std::path::Path,
+    copies: &[Copy],
+    row_bytes: u32,
+) -> io::Result<(Vec<Copied>, u64)> {
+    let mut writer = SegmentWriter::new(id, disk.files.create(path)?);
+    let mut copied = Vec::with_capacity(copies.len());
+    let mut rest = copies;
+    while let Some(first) = rest.first() {
+        let (run, after) = rest.split_at(run_length(rest, row_bytes));
+        let records: Vec<u8> = run.iter().flat_map(|copy| &copy.records[..]).copied().collect();
+        let count = run.iter().map(|copy| copy.row.count).sum();
+        let frame = writer.add(first.group, first.stream, first.row.first, count, &records)?;
+        let mut at = 0;
+        for copy in run {
+            let row = Row {
+                file: id,
+                frame,
+                at,
+                ..copy.row
+            };
+            copied.push(Copied {
+                group: copy.group,
+                stream: copy.stream,
+                moved: (copy.row.key(), copy.row.at, row),
+            });
+            at += copy.row.bytes;
+        }
+        rest = after;
+    }
+    Ok((copied, writer.finish()?))
+}
+
+/// Number of rows at the start that follow each other and fit into a frame together.
+fn run_length(copies: &[Copy], row_bytes: u32) -> usize {
+    let mut bytes = copies.first().map_or(0, |copy| copy.row.bytes);
+    let follow = copies.windows(2).take_while(|pair| {
+        let (last, next) = (&pair[0], &pair[1]);
+        bytes = bytes.saturating_add(next.row.bytes);
+        let same = last.group == next.group && last.stream == next.stream;
+        same && last.row.end() == next.row.first && bytes <= row_bytes
+    });
+    follow.count() + 1
+}
+
+/// Has the rows that still exist point to the copy.
+fn swap(plane: &Plane, disk: &Disk, copied: &[Copied]) {
+    for part in copied.chunk_by(|a, b| a.group == b.group).flat_map(|part| part.chunks(LOCKED_ROWS)) {
+        let Some(group) = part.first().and_then(|copied| plane.groups.lock().get(&copied.group).map(Arc::clone)) else {
+            continue;
+        };
+        let mut changes = plane.store.changes();
+        let mut index = group.index.write();
+        for rows in part.chunk_by(|a, b| a.stream == b.stream) {
+            let moved: Vec<Moved> = rows.iter().map(|copied| copied.moved).collect();
+            index.replace(rows[0].stream, &moved, plane.config.row_bytes, &mut changes);
+        }
+        disk.frames.accounts.book(&changes);
+    }
+}

@@ -1,0 +1,110 @@
+//! The stream index of a group: stream → rows, in memory.
+//!
+//! It knows where records are, not what they are. Its size follows the number of rows (32 bytes each), and a row covers
+//! up to [`crate::LogConfig::row_bytes`] of consecutive records. An empty stream takes nothing.
+
+mod row;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use boltq_core::{Seq, StreamId};
+
+pub(crate) use row::{Moved, NotPlaced, Row, RowChanges, StreamRows, record_bytes, split};
+
+/// All rows of a group.
+#[derive(Debug, Default)]
+pub(crate) struct StreamIndex {
+    streams: BTreeMap<StreamId, StreamRows>,
+    rows: usize,
+}
+
+impl StreamIndex {
+    pub(crate) fn from_rows(streams: BTreeMap<StreamId, StreamRows>) -> Self {
+        let rows = streams.values().map(StreamRows::len).sum();
+        Self { streams, rows }
+    }
+
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamId, &StreamRows)> {
+        self.streams.iter().map(|(id, rows)| (*id, rows))
+    }
+
+    /// The least sequence that can be placed next in `stream`.
+    pub(crate) fn next(&self, stream: StreamId) -> u64 {
+        self.streams.get(&stream).map_or(0, StreamRows::next)
+    }
+
+    /// Adds rows at the end of a stream.
+    pub(crate) fn push(
+        &mut self,
+        stream: StreamId,
+        rows: impl IntoIterator<Item = Row>,
+        row_bytes: u32,
+        changes: &mut impl RowChanges,
+    ) {
+        let entry = self.streams.entry(stream).or_default();
+        let before = entry.len();
+        for row in rows {
+            entry.push(row, row_bytes, changes);
+        }
+        self.rows = self.rows - before + entry.len();
+    }
+
+    pub(crate) fn free(
+        &mut self,
+        stream: StreamId,
+        first: Seq,
+        count: u64,
+        changes: &mut impl RowChanges,
+    ) -> Result<(), NotPlaced> {
+        let Some(entry) = self.streams.get_mut(&stream) else {
+            return if count == 0 { Ok(()) } else { Err(NotPlaced) };
+        };
+        let before = entry.len();
+        let outcome = entry.free(first, count, changes);
+        self.rows = self.rows - before + entry.len();
+        if entry.len() == 0 {
+            self.streams.remove(&stream);
+        }
+        outcome
+    }
+
+    pub(crate) fn find(&self, stream: StreamId, seq: Seq) -> Option<&Row> {
+        self.streams.get(&stream)?.find(seq)
+    }
+
+    /// Up to `limit` rows after the place `after` in the order of (stream, sequence), and whether there are more.
+    pub(crate) fn page(&self, after: Option<(StreamId, u64)>, limit: usize) -> (Vec<(StreamId, Row)>, bool) {
+        let mut page = Vec::new();
+        let (from, seq) = after.unwrap_or_default();
+        for (stream, rows) in self.streams.range((Bound::Included(from), Bound::Unbounded)) {
+            let seq = if *stream == from { seq } else { 0 };
+            for row in rows.iter_from(seq) {
+                if page.len() == limit {
+                    return (page, true);
+                }
+                page.push((*stream, *row));
+            }
+        }
+        (page, false)
+    }
+
+    /// Puts rows of a copy in the place of those that were copied, where these still are.
+    pub(crate) fn replace(
+        &mut self,
+        stream: StreamId,
+        moved: &[Moved],
+        row_bytes: u32,
+        changes: &mut impl RowChanges,
+    ) {
+        let Some(entry) = self.streams.get_mut(&stream) else { return };
+        let before = entry.len();
+        entry.replace(moved, row_bytes, changes);
+        self.rows = self.rows - before + entry.len();
+    }
+}

@@ -1,0 +1,156 @@
+//! Taking over where the records of an applied entry are, and which records are no longer wanted.
+
+use boltq_core::{DecodeError, LogIndex, Seq, StorageEffect, StreamId};
+
+use crate::entries::Slot;
+use crate::error::{PlaceError, ReadError};
+use crate::group::GroupLog;
+use crate::index::{Row, StreamIndex, split};
+use crate::log::Store;
+use crate::store::Changes;
+
+/// What a placed effect says.
+#[derive(Clone, Copy)]
+struct Placed {
+    stream: StreamId,
+    first: Seq,
+    count: u32,
+    offset: u32,
+    bytes: u32,
+}
+
+impl GroupLog {
+    /// Takes over the effects of entry `index`, which was applied; offsets are counted from the start of its data. The entry
+    /// may still be on its way to the device.
+    ///
+    /// # Errors
+    /// The effects contradict the entry or what was placed before: then state and log are not of one mind, and the group
+    /// has to stop. Effects before the one that is named were taken over.
+    pub fn place(&self, index: LogIndex, effects: &[StorageEffect]) -> Result<(), PlaceError> {
+        if effects.is_empty() {
+            return Ok(());
+        }
+        let slot = self.group.raft.lock().table.get(index).copied();
+        let store = &self.plane().store;
+        let mut changes = store.changes();
+        let mut rows = self.group.index.write();
+        let mut outcome = Ok(());
+        for effect in effects {
+            outcome = match *effect {
+                StorageEffect::Placed {
+                    stream,
+                    first,
+                    count,
+                    offset,
+                    bytes,
+                } => {
+                    let placed = Placed {
+                        stream,
+                        first,
+                        count,
+                        offset,
+                        bytes,
+                    };
+                    self.place_records(index, slot, placed, &mut rows, &mut changes)
+                }
+                StorageEffect::Freed { stream, first, count } => {
+                    rows.free(stream, first, count, &mut changes).map_err(|_| PlaceError::NotPlaced {
+                        group: self.group.id,
+                        index,
+                        stream,
+                        first,
+                        count,
+                    })
+                }
+            };
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.book(&changes, &mut rows);
+        outcome
+    }
+
+    fn place_records(
+        &self,
+        index: LogIndex,
+        slot: Option<Slot>,
+        placed: Placed,
+        rows: &mut StreamIndex,
+        changes: &mut Changes,
+    ) -> Result<(), PlaceError> {
+        let group = self.group.id;
+        let slot = slot.ok_or(PlaceError::Read(ReadError::NoEntry { group, index }))?;
+        let Placed { stream, first, .. } = placed;
+        let next = rows.next(stream);
+        if first.0 < next {
+            return Err(PlaceError::Order {
+                group,
+                index,
+                stream,
+                first,
+                next: Seq(next),
+            });
+        }
+        let misfit = |source| PlaceError::Records {
+            group,
+            index,
+            stream,
+            first,
+            source,
+        };
+        let row = row(&slot, &placed).map_err(misfit)?;
+        let row_bytes = self.plane().config.row_bytes;
+        let new = if row.bytes <= row_bytes {
+            vec![row]
+        } else {
+            let body = self.plane().store.body(slot.key)?;
+            split(&row, &body, row_bytes).map_err(misfit)?
+        };
+        if let Store::Memory(memory) = &self.plane().store {
+            memory.placed(stream, &new);
+        }
+        rows.push(stream, new, row_bytes, changes);
+        Ok(())
+    }
+
+    /// Books what happened to rows; in memory mode this is where frames are copied.
+    fn book(&self, changes: &Changes, rows: &mut StreamIndex) {
+        if changes.is_empty() {
+            return;
+        }
+        match &self.plane().store {
+            Store::Memory(memory) => {
+                memory.book(changes);
+                let shrunk = changes.frames().filter(|(_, change)| change.rows < 0).map(|(key, _)| key);
+                memory.copy_sparse(shrunk, rows, self.plane().config.row_bytes);
+            }
+            Store::Disk(disk) => {
+                if disk.frames.accounts.book(changes) {
+                    disk.wal.tidy();
+                }
+            }
+        }
+    }
+}
+
+/// All of the records as one row.
+fn row(slot: &Slot, placed: &Placed) -> Result<Row, DecodeError> {
+    let end = placed.offset.checked_add(placed.bytes);
+    let end_seq = placed.first.0.checked_add(u64::from(placed.count));
+    if placed.count == 0 || end.is_none_or(|end| end > slot.bytes) || end_seq.is_none() {
+        return Err(DecodeError::Invalid {
+            what: "place",
+            why: "it has no records, or ends beyond the entry",
+        });
+    }
+    Ok(Row {
+        first: placed.first.0,
+        count: placed.count,
+        live: placed.count,
+        file: slot.key.file,
+        frame: slot.key.offset,
+        at: placed.offset,
+        bytes: placed.bytes,
+    })
+}

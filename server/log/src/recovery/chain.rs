@@ -1,0 +1,221 @@
+//! Which WAL files a start has to read.
+//!
+//! Every WAL file names the one before it in its first frame, and what each group needs from before it. From the newest file
+//! back, these names give the files of the log in order; files that are not among them are left over, or were prepared and
+//! not used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use boltq_core::GroupId;
+
+use super::directory::{Directory, Newest, io_error, read_start};
+use crate::error::OpenError;
+use crate::frame::{self, Fault, Mark};
+use crate::store::Name;
+use crate::types::FileId;
+use crate::wal::payload::Start;
+
+/// A file that is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    pub(super) id: FileId,
+    /// Where its frames end; the file after it says so, and for the newest nobody does.
+    pub(super) end: Option<u32>,
+}
+
+/// The files to read in order, and those that come after them by number: prepared, or never finished.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    pub(super) links: Vec<Link>,
+    pub(super) after: Vec<FileId>,
+}
+
+pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> Result<Chain, OpenError> {
+    let mut starts = read_starts(directory)?;
+    loop {
+        let newest = starts.last_key_value().map(|(id, _)| *id);
+        let after: Vec<FileId> = directory.wals.keys().copied().filter(|id| Some(*id) > newest).collect();
+        if let Some(first) = after.first() {
+            check_unsynced(directory, start_of(*first), &[], &after, Fault::NoFrame)?;
+        }
+        let Some(newest) = newest else {
+            return without_log(directory, checkpoints, after);
+        };
+        match walk(&starts, newest, checkpoints) {
+            Ok(links) => return Ok(Chain { links, after }),
+            Err(Broken { missing, by }) => {
+                // The file that continues it may have reached the device before it did, if neither was synced.
+                let later: Vec<FileId> = directory.wals.range(missing..).map(|(id, _)| *id).collect();
+                if check_unsynced(directory, start_of(missing), &[], &later, Fault::NoFrame).is_err() {
+                    return Err(broken(directory, missing, by));
+                }
+                starts.split_off(&missing);
+            }
+        }
+    }
+}
+
+/// A file that is needed has no first frame.
+struct Broken {
+    missing: FileId,
+    by: FileId,
+}
+
+/// From the newest file back to the first one that is needed.
+fn walk(
+    starts: &BTreeMap<FileId, Start>,
+    newest: FileId,
+    checkpoints: &BTreeMap<GroupId, Newest>,
+) -> Result<Vec<Link>, Broken> {
+    let start = |id: FileId| starts.get(&id);
+    let (wanted, required) = needed(newest, start(newest), checkpoints);
+    let mut links = vec![Link { id: newest, end: None }];
+    let mut id = newest;
+    while let Some(current) = start(id).filter(|start| id > wanted && start.previous != FileId::NONE) {
+        let previous = current.previous;
+        if start(previous).is_none() {
+            // Before what is required, files may be gone, or be recycled.
+            if id > required {
+                return Err(Broken {
+                    missing: previous,
+                    by: id,
+                });
+            }
+            break;
+        }
+        links.push(Link {
+            id: previous,
+            end: Some(current.previous_end),
+        });
+        id = previous;
+    }
+    links.reverse();
+    Ok(links)
+}
+
+fn start_of(file: FileId) -> Mark {
+    Mark {
+        file: u64::from(file.0),
+        offset: 0,
+    }
+}
+
+fn read_starts(directory: &Directory) -> Result<BTreeMap<FileId, Start>, OpenError> {
+    let mut starts = BTreeMap::new();
+    for id in directory.wals.keys() {
+        let name = Name::Wal(*id);
+        let handle = directory.open(name)?;
+        let payload = read_start(&handle, *id).map_err(io_error("read", &directory.join(name)))?;
+        // A whole frame that cannot be decoded is not ours to repair; what follows treats it as none.
+        if let Some(start) = payload.and_then(|payload| Start::decode(&payload).ok()) {
+            starts.insert(*id, start);
+        }
+    }
+    Ok(starts)
+}
+
+/// No file of the log has a first frame. That is so in an empty directory, and after a crash before the first sync.
+fn without_log(
+    directory: &Directory,
+    checkpoints: &BTreeMap<GroupId, Newest>,
+    after: Vec<FileId>,
+) -> Result<Chain, OpenError> {
+    match checkpoints.values().next() {
+        None => Ok(Chain {
+            links: Vec::new(),
+            after,
+        }),
+        Some(newest) => Err(OpenError::Missing {
+            path: directory.path.join("wal-*.log"),
+            needed_by: format!("entries after {} are in them", newest.name),
+        }),
+    }
+}
+
+/// The file from which on entries are wanted that were not purged, and the one from which on the log has to be whole.
+fn needed(newest: FileId, start: Option<&Start>, checkpoints: &BTreeMap<GroupId, Newest>) -> (FileId, FileId) {
+    let groups = start.map(|start| &start.groups[..]).unwrap_or_default();
+    let said: BTreeMap<GroupId, Option<FileId>> =
+        groups.iter().map(|(group, state)| (*group, state.needed_from)).collect();
+    let groups: BTreeSet<GroupId> = said.keys().chain(checkpoints.keys()).copied().collect();
+    let (mut wanted, mut required) = (newest, newest);
+    for group in groups {
+        let needed_from = said.get(&group).copied().flatten().unwrap_or(newest);
+        let (keep, replay) = match checkpoints.get(&group) {
+            // What a checkpoint made needless may be gone, though the newest file was started before and says otherwise.
+            Some(checkpoint) => {
+                let head = &checkpoint.contents.head;
+                (file(head.keep), needed_from.max(file(head.replay)))
+            }
+            None => (needed_from, needed_from),
+        };
+        wanted = wanted.min(keep).min(replay);
+        required = required.min(replay);
+    }
+    (wanted, required)
+}
+
+fn file(mark: Mark) -> FileId {
+    FileId(u32::try_from(mark.file).unwrap_or(u32::MAX))
+}
+
+/// A file that is needed has no first frame.
+fn broken(directory: &Directory, id: FileId, after: FileId) -> OpenError {
+    let path = directory.join(Name::Wal(id));
+    if directory.wals.contains_key(&id) {
+        OpenError::Damaged {
+            path,
+            offset: 0,
+            why: format!("it does not start like a WAL file, but {} continues it", Name::Wal(after)),
+        }
+    } else {
+        OpenError::Missing {
+            path,
+            needed_by: format!("{} continues it, and entries in it are not in a checkpoint", Name::Wal(after)),
+        }
+    }
+}
+
+/// Refuses if anything at or after `place`, where there is `fault` instead of a frame, shows that the place had been synced.
+/// `rest` is what the file of the place holds; `later` are the files after it.
+pub(super) fn check_unsynced(
+    directory: &Directory,
+    place: Mark,
+    rest: &[u8],
+    later: &[FileId],
+    fault: Fault,
+) -> Result<(), OpenError> {
+    let from = place.offset as usize + frame::ALIGNMENT;
+    let mut highest = frame::highest_mark(rest, place.file, from);
+    for id in later {
+        if highest > Some(place) {
+            break;
+        }
+        let bytes = read_file(directory, *id)?;
+        highest = highest.max(frame::highest_mark(&bytes, u64::from(id.0), 0));
+    }
+    if highest <= Some(place) {
+        return Ok(());
+    }
+    Err(OpenError::Damaged {
+        path: directory.join(Name::Wal(file(place))),
+        offset: u64::from(place.offset),
+        why: fault.text().to_owned(),
+    })
+}
+
+/// All of a WAL file. Its length is what the file system says, and at most what offsets can name.
+pub(super) fn read_file(directory: &Directory, id: FileId) -> Result<Vec<u8>, OpenError> {
+    let name = Name::Wal(id);
+    let path = directory.join(name);
+    let handle = directory.open(name)?;
+    let bytes = handle.len().map_err(io_error("read", &path))?;
+    let length = u32::try_from(bytes).map_err(|_| OpenError::Damaged {
+        path: path.clone(),
+        offset: 0,
+        why: format!("it has {bytes} bytes, more than a WAL file can have"),
+    })?;
+    let mut contents = vec![0; length as usize];
+    handle.pread(&mut contents, 0).map_err(io_error("read", &path))?;
+    Ok(contents)
+}

@@ -1,0 +1,189 @@
+//! What lies in a data directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use boltq_core::{GroupId, LogIndex};
+
+use crate::checkpoint::format::{self, Contents};
+use crate::error::OpenError;
+use crate::files::{FileLayer, LogFile};
+use crate::frame::Kind;
+use crate::segment::{self, SegmentError};
+use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame};
+use crate::types::{FileId, FrameKey};
+
+/// The files of a directory, by kind, with their lengths.
+pub(super) struct Directory {
+    pub(super) files: Arc<dyn FileLayer>,
+    pub(super) path: PathBuf,
+    pub(super) wals: BTreeMap<FileId, u64>,
+    pub(super) segments: BTreeMap<FileId, u64>,
+    checkpoints: BTreeMap<GroupId, BTreeMap<LogIndex, u64>>,
+    /// Files that a crash left half written.
+    unfinished: Vec<String>,
+}
+
+/// The newest checkpoint of a group.
+pub(super) struct Newest {
+    pub(super) contents: Contents,
+    pub(super) name: Name,
+    pub(super) bytes: u64,
+}
+
+impl Directory {
+    pub(super) fn list(files: Arc<dyn FileLayer>, path: &Path) -> Result<Self, OpenError> {
+        let entries = files.list(path).map_err(io_error("list", path))?;
+        let mut directory = Self {
+            files,
+            path: path.to_owned(),
+            wals: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            unfinished: Vec::new(),
+        };
+        for entry in entries {
+            match Name::parse(&entry.name) {
+                Some(Name::Wal(id)) => {
+                    directory.wals.insert(id, entry.bytes);
+                }
+                Some(Name::Segment(id)) => {
+                    directory.segments.insert(id, entry.bytes);
+                }
+                Some(Name::Checkpoint(group, index)) => {
+                    directory.checkpoints.entry(group).or_default().insert(index, entry.bytes);
+                }
+                None if entry.name.strip_suffix(TMP_SUFFIX).is_some_and(|stem| Name::parse(stem).is_some()) => {
+                    directory.unfinished.push(entry.name);
+                }
+                None => {}
+            }
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn join(&self, name: Name) -> PathBuf {
+        self.path.join(name.to_string())
+    }
+
+    pub(super) fn open(&self, name: Name) -> Result<Arc<dyn LogFile>, OpenError> {
+        let path = self.join(name);
+        self.files.open(&path).map_err(io_error("open", &path))
+    }
+
+    pub(super) fn highest_id(&self) -> FileId {
+        let wal = self.wals.keys().next_back();
+        let segment = self.segments.keys().next_back();
+        wal.max(segment).copied().unwrap_or_default()
+    }
+
+    /// The newest checkpoint of each group.
+    pub(super) fn newest_checkpoints(&self) -> Result<BTreeMap<GroupId, Newest>, OpenError> {
+        let mut newest = BTreeMap::new();
+        for (group, indexes) in &self.checkpoints {
+            if let Some((index, bytes)) = indexes.last_key_value() {
+                newest.insert(*group, self.read_checkpoint(*group, *index, *bytes)?);
+            }
+        }
+        Ok(newest)
+    }
+
+    fn read_checkpoint(&self, group: GroupId, index: LogIndex, bytes: u64) -> Result<Newest, OpenError> {
+        let name = Name::Checkpoint(group, index);
+        let damaged = |why: String| OpenError::Damaged {
+            path: self.join(name),
+            offset: 0,
+            why,
+        };
+        let handle = self.open(name)?;
+        let payload = read_whole(&handle, index.0).map_err(|error| match error {
+            FrameError::Io(source) => io_error("read", &self.join(name))(source),
+            FrameError::Fault(fault) => damaged(fault.text().to_owned()),
+        })?;
+        let contents = format::decode(&payload).map_err(|error| damaged(error.to_string()))?;
+        if contents.head.group != group || contents.head.applied.index != index {
+            return Err(damaged("it is the checkpoint of another group or entry".to_owned()));
+        }
+        Ok(Newest { contents, name, bytes })
+    }
+
+    /// Whether all files are there and whole that the rows of a checkpoint point into.
+    pub(super) fn check_files(&self, newest: &Newest, checked: &mut BTreeSet<FileId>) -> Result<(), OpenError> {
+        for (id, class) in &newest.contents.head.files {
+            if !checked.insert(*id) {
+                continue;
+            }
+            let (name, there) = match class {
+                Class::Wal => (Name::Wal(*id), self.wals.contains_key(id)),
+                Class::Segment => (Name::Segment(*id), self.segments.contains_key(id)),
+            };
+            if !there {
+                return Err(OpenError::Missing {
+                    path: self.join(name),
+                    needed_by: format!("records that {} refers to are in it", newest.name),
+                });
+            }
+            if *class == Class::Segment {
+                self.check_segment(*id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_segment(&self, id: FileId) -> Result<(), OpenError> {
+        let name = Name::Segment(id);
+        match segment::read_footer(&self.open(name)?, id) {
+            Ok(_) => Ok(()),
+            Err(SegmentError::Io(source)) => Err(io_error("read", &self.join(name))(source)),
+            Err(SegmentError::Damaged { offset, why }) => Err(OpenError::Damaged {
+                path: self.join(name),
+                offset,
+                why,
+            }),
+        }
+    }
+
+    /// Removes what a crash left half written, and checkpoints that are not the newest.
+    pub(super) fn remove_leftovers(&self) {
+        let old = self.checkpoints.iter().flat_map(|(group, indexes)| {
+            let old = indexes.keys().rev().skip(1);
+            old.map(|index| Name::Checkpoint(*group, *index).to_string())
+        });
+        for name in old.chain(self.unfinished.iter().cloned()) {
+            if let Err(error) = self.files.remove(&self.path.join(&name)) {
+                tracing::warn!(file = %name, %error, "a file that is not needed cannot be removed");
+            }
+        }
+    }
+}
+
+/// The payload of the only frame of a file.
+fn read_whole(handle: &Arc<dyn LogFile>, file: u64) -> Result<bytes::Bytes, FrameError> {
+    let key = FrameKey::default();
+    let frame = crate::store::read_frame_of(handle, file, key.offset)?;
+    if frame.kind == Kind::Checkpoint {
+        Ok(frame.payload)
+    } else {
+        Err(crate::frame::Fault::NoFrame.into())
+    }
+}
+
+/// The payload of the first frame of a WAL file, if that is whole.
+pub(super) fn read_start(handle: &Arc<dyn LogFile>, id: FileId) -> io::Result<Option<bytes::Bytes>> {
+    match read_frame(handle, FrameKey { file: id, offset: 0 }) {
+        Ok(frame) => Ok((frame.kind == Kind::Start).then_some(frame.payload)),
+        Err(FrameError::Fault(_)) => Ok(None),
+        Err(FrameError::Io(error)) => Err(error),
+    }
+}
+
+pub(super) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |source| OpenError::Io {
+        operation,
+        path,
+        source,
+    }
+}

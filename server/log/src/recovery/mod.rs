@@ -1,0 +1,323 @@
+//! Opening a directory: from its files back to the state before the process ended.
+//!
+//! 1. Lock the directory.
+//! 2. Read the newest checkpoint of each group; check that the files are there that its rows point into.
+//! 3. Find the WAL files that are not covered by checkpoints ([`chain`]), and read only those.
+//! 4. Replay their frames ([`replay`]). At the first place that holds no frame, look further: if a later frame knew the place
+//!    as synced, refuse; otherwise the log ends there, and what comes after was never acknowledged as durable.
+//! 5. Sync what was read: after a kill it may be in the kernel only, and from here on it counts.
+//! 6. Go on in a new file. What a torn tail left behind the end of the old one is never read again.
+
+mod chain;
+mod directory;
+mod replay;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use boltq_core::GroupId;
+use parking_lot::Mutex;
+
+use self::chain::{Chain, Link};
+use self::directory::{Directory, Newest, io_error};
+use self::replay::{Misfit, Replay};
+use crate::cache::Cache;
+use crate::checkpoint::Saved;
+use crate::config::LogConfig;
+use crate::error::OpenError;
+use crate::files::{DirLock, FileLayer, LockOutcome};
+use crate::frame::{self, Fault, Mark};
+use crate::group::{Group, RaftLog};
+use crate::index::{RowChanges, StreamIndex, StreamRows};
+use crate::log::{Disk, Owner, Plane, Running, Store};
+use crate::store::{Accounts, Changes, Class, DiskFrames, Handles, LOCK_NAME, Name};
+use crate::types::{Checkpoint, FileId, FrameKey};
+use crate::wal::payload::GroupStart;
+use crate::wal::{Head, Keeper, Wal, Writer};
+
+/// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
+const FIRST_FILE_BYTES: u64 = 1 << 20;
+
+pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -> Result<Owner, OpenError> {
+    files.create_dir_all(&dir).map_err(io_error("create", &dir))?;
+    let lock = lock(&*files, &dir)?;
+    let directory = Directory::list(Arc::clone(&files), &dir)?;
+    let checkpoints = directory.newest_checkpoints()?;
+    let mut checked = BTreeSet::new();
+    for newest in checkpoints.values() {
+        directory.check_files(newest, &mut checked)?;
+    }
+    let chain = chain::find(&directory, &checkpoints)?;
+    let mut replay = Replay::new(&checkpoints);
+    let read = replay_chain(&directory, chain, &mut replay)?;
+    replay.settle(&checkpoints, &dir)?;
+    sync(&directory, &read)?;
+    directory.remove_leftovers();
+
+    let frames = Arc::new(DiskFrames {
+        cache: Cache::new(config.cache_bytes),
+        handles: Handles::new(Arc::clone(&files), &dir, config.open_files),
+        accounts: Accounts::default(),
+    });
+    let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
+    open_accounts(&directory, &read, &frames.accounts, &mut keeper);
+    let last_id = last_file_id(&directory, &checkpoints);
+    let first = start_first_file(&mut keeper, last_id, &config, &dir)?;
+    frames.accounts.open(first.id, Class::Wal, first.bytes);
+
+    let first_id = first.id;
+    let head = Head::new(first, (read.last, read.end), group_starts(&replay), replay.total_bytes);
+    let durable = Mark {
+        file: u64::from(read.last.0),
+        offset: read.end,
+    };
+    let wal = Arc::new(Wal::new(head, read.last, first_id, config.sync, Arc::clone(&frames)));
+    let groups = groups(replay, checkpoints, &frames.accounts);
+    let spare_bytes = keeper.spare_bytes();
+    let plane = Arc::new(Plane {
+        config,
+        store: Store::Disk(Disk {
+            files,
+            dir,
+            wal: Arc::clone(&wal),
+            frames,
+            spare_bytes,
+            compaction: Arc::default(),
+        }),
+        groups: Mutex::new(groups),
+    });
+    let owner = Owner {
+        plane,
+        running: Mutex::default(),
+    };
+    start_threads(&owner, &wal, keeper, durable, lock)?;
+    Ok(owner)
+}
+
+fn lock(files: &dyn FileLayer, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
+    let path = dir.join(LOCK_NAME);
+    match files.lock(&path).map_err(io_error("lock", &path))? {
+        LockOutcome::Taken(lock) => Ok(lock),
+        LockOutcome::HeldBy(pid) => Err(OpenError::Locked {
+            dir: dir.to_owned(),
+            pid: if pid.is_empty() { "(unknown)".to_owned() } else { pid },
+        }),
+    }
+}
+
+/// What was read of the log.
+struct Read {
+    files: Vec<FileId>,
+    last: FileId,
+    /// Where the frames of the last file end.
+    end: u32,
+    /// WAL files that are not part of the log: prepared, or torn.
+    unused: Vec<FileId>,
+}
+
+fn replay_chain(directory: &Directory, chain: Chain, replay: &mut Replay) -> Result<Read, OpenError> {
+    let mut read = Read {
+        files: Vec::new(),
+        last: FileId::NONE,
+        end: 0,
+        unused: chain.after.clone(),
+    };
+    for (position, link) in chain.links.iter().enumerate() {
+        let bytes = chain::read_file(directory, link.id)?;
+        read.files.push(link.id);
+        read.last = link.id;
+        let (end, whole) = replay_file(directory, *link, &bytes, replay)?;
+        read.end = end;
+        if whole {
+            continue;
+        }
+        let place = Mark {
+            file: u64::from(link.id.0),
+            offset: end,
+        };
+        let fault = frame::check(&bytes[end as usize..], place.file, end).err().unwrap_or(Fault::NoFrame);
+        let later: Vec<FileId> = chain.links[position + 1..].iter().map(|link| link.id).collect();
+        let all_later: Vec<FileId> = later.iter().chain(&chain.after).copied().collect();
+        chain::check_unsynced(directory, place, &bytes, &all_later, fault)?;
+        if fault != Fault::Blank {
+            tracing::info!(file = %Name::Wal(link.id), offset = end, "the log ends in a torn write, which is cut off");
+        }
+        read.unused.extend(later);
+        break;
+    }
+    Ok(read)
+}
+
+/// Replays the frames of a file; returns where they end, and whether that is where the next file says.
+fn replay_file(
+    directory: &Directory,
+    link: Link,
+    bytes: &[u8],
+    replay: &mut Replay,
+) -> Result<(u32, bool), OpenError> {
+    let damaged = |offset: u32, why: String| OpenError::Damaged {
+        path: directory.join(Name::Wal(link.id)),
+        offset: u64::from(offset),
+        why,
+    };
+    let mut at = 0;
+    while link.end != Some(at) {
+        let rest = bytes.get(at as usize..).unwrap_or_default();
+        let frame = match frame::check(rest, u64::from(link.id.0), at) {
+            Ok(frame) => frame,
+            // Whole or torn, it was written by a program that knows more than this one: cutting it off is not ours to do.
+            Err(Fault::Version) => return Err(damaged(at, Fault::Version.text().to_owned())),
+            Err(_) => return Ok((at, false)),
+        };
+        let key = FrameKey {
+            file: link.id,
+            offset: at,
+        };
+        replay.frame(key, &frame).map_err(|misfit| match misfit {
+            Misfit::Decode(error) => damaged(at, error.to_string()),
+            Misfit::Gap(group, wanted) => OpenError::Gap {
+                group,
+                wanted,
+                dir: directory.path.clone(),
+            },
+        })?;
+        // Within the bytes that were read, which are fewer than 2^32.
+        at = at.saturating_add(u32::try_from(frame.bytes).unwrap_or(u32::MAX));
+    }
+    Ok((at, true))
+}
+
+/// Syncs the files of the log, and gives back what lies behind its end.
+fn sync(directory: &Directory, read: &Read) -> Result<(), OpenError> {
+    for id in &read.files {
+        let path = directory.join(Name::Wal(*id));
+        let handle = directory.open(Name::Wal(*id))?;
+        if *id == read.last {
+            handle.set_len(u64::from(read.end)).map_err(io_error("cut", &path))?;
+        }
+        handle.fdatasync().map_err(io_error("sync", &path))?;
+    }
+    Ok(())
+}
+
+fn open_accounts(directory: &Directory, read: &Read, accounts: &Accounts, keeper: &mut Keeper) {
+    for (id, bytes) in &directory.wals {
+        if read.unused.contains(id) {
+            keeper.discard(Name::Wal(*id), *bytes);
+        } else {
+            let bytes = if *id == read.last { u64::from(read.end) } else { *bytes };
+            accounts.open(*id, Class::Wal, bytes);
+        }
+    }
+    for (id, bytes) in &directory.segments {
+        accounts.open(*id, Class::Segment, *bytes);
+    }
+}
+
+fn last_file_id(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> FileId {
+    let said = checkpoints.values().map(|newest| newest.contents.head.next_file.saturating_sub(1)).max();
+    let said = FileId(u32::try_from(said.unwrap_or(0)).unwrap_or(u32::MAX));
+    directory.highest_id().max(said)
+}
+
+fn start_first_file(
+    keeper: &mut Keeper,
+    last_id: FileId,
+    config: &LogConfig,
+    dir: &Path,
+) -> Result<crate::wal::Prepared, OpenError> {
+    let create = io_error("create the next WAL file in", dir);
+    let Some(id) = last_id.0.checked_add(1).map(FileId) else {
+        return Err(create(io::Error::other("all file ids were used")));
+    };
+    keeper.prepare(id, config.wal_file_bytes.min(FIRST_FILE_BYTES)).map_err(create)
+}
+
+fn group_starts(replay: &Replay) -> BTreeMap<GroupId, GroupStart> {
+    let start = |raft: &RaftLog| GroupStart {
+        vote: replay::vote_bytes(raft.vote.as_ref()),
+        purged: raft.table.purged(),
+        needed_from: raft.table.needed_from(),
+    };
+    replay.groups.iter().map(|(id, raft)| (*id, start(raft))).collect()
+}
+
+fn groups(
+    replay: Replay,
+    mut checkpoints: BTreeMap<GroupId, Newest>,
+    accounts: &Accounts,
+) -> BTreeMap<GroupId, Arc<Group>> {
+    let mut groups = BTreeMap::new();
+    for (id, raft) in replay.groups {
+        let mut group = Group::new(id);
+        *group.raft.get_mut() = raft;
+        if let Some(newest) = checkpoints.remove(&id) {
+            let replay_file = newest.contents.head.replay.file;
+            let total_bytes = replay.bytes_before.get(&replay_file).copied().unwrap_or(0);
+            let (saved, streams) = saved(newest, total_bytes);
+            accounts.checkpointed(&[], &saved.files);
+            book(&streams, accounts);
+            *group.saved.get_mut() = saved;
+            *group.index.get_mut() = StreamIndex::from_rows(streams);
+        }
+        groups.insert(id, Arc::new(group));
+    }
+    groups
+}
+
+fn book(streams: &BTreeMap<boltq_core::StreamId, StreamRows>, accounts: &Accounts) {
+    let mut changes = Changes::by_file();
+    for row in streams.values().flat_map(StreamRows::iter) {
+        changes.added(row, true, row.bytes);
+    }
+    accounts.book(&changes);
+}
+
+fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::StreamId, StreamRows>) {
+    let contents = newest.contents;
+    let saved = Saved {
+        checkpoint: Some(Checkpoint {
+            applied: contents.head.applied,
+            meta: contents.meta,
+            state: contents.state,
+        }),
+        file: Some((newest.name, newest.bytes)),
+        files: contents.head.files.iter().map(|(id, _)| *id).collect(),
+        total_bytes,
+    };
+    (saved, contents.streams)
+}
+
+fn start_threads(
+    owner: &Owner,
+    wal: &Arc<Wal>,
+    keeper: Keeper,
+    durable: Mark,
+    lock: Box<dyn DirLock>,
+) -> Result<(), OpenError> {
+    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        thread.map_err(io_error("start a thread for", Path::new(name)))
+    };
+    let writer = Writer::new(Arc::clone(wal), durable);
+    let plane = Arc::clone(&owner.plane);
+    let keeper_wal = Arc::clone(wal);
+    let (asked, compaction) = match &plane.store {
+        Store::Disk(disk) => (Arc::clone(&disk.compaction), Arc::clone(&disk.compaction)),
+        Store::Memory(_) => return Ok(()),
+    };
+    let mut running = owner.running.lock();
+    *running = Running {
+        threads: Vec::new(),
+        lock: Some(lock),
+    };
+    running.threads.push(spawn("log-writer", Box::new(move || writer.run()))?);
+    running.threads.push(spawn("log-keeper", Box::new(move || keeper.run(&keeper_wal, || asked.ask())))?);
+    running.threads.push(spawn("log-compaction", Box::new(move || compaction.run(&plane)))?);
+    drop(running);
+    wal.tidy();
+    Ok(())
+}

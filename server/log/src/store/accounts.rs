@@ -1,0 +1,182 @@
+//! What each file is needed for.
+//!
+//! A file goes when no row in memory points into it, no durable checkpoint has a row that does, nobody has pinned it, and,
+//! for a WAL file, a replay does not need it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Changes;
+use crate::types::FileId;
+
+/// Kind of a file that rows can point into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Wal,
+    Segment,
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Account {
+    pub(crate) class: Class,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Rows in memory that point into it.
+    pub(crate) rows: u64,
+    /// Bytes of their records.
+    pub(crate) live_bytes: u64,
+    /// Durable checkpoints with rows that point into it.
+    checkpoints: u32,
+    /// Captures and copies that are at work on it.
+    pins: u32,
+    /// A frame of it could not be read: it is left as it is.
+    pub(crate) damaged: bool,
+}
+
+impl Account {
+    fn new(class: Class, bytes: u64) -> Self {
+        Self {
+            class,
+            bytes,
+            rows: 0,
+            live_bytes: 0,
+            checkpoints: 0,
+            pins: 0,
+            damaged: false,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.rows == 0 && self.checkpoints == 0 && self.pins == 0
+    }
+}
+
+/// The accounts of all files. Cloning gives another handle to the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Accounts {
+    files: Arc<Mutex<BTreeMap<FileId, Account>>>,
+}
+
+/// Keeps files until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    accounts: Accounts,
+    files: Vec<FileId>,
+}
+
+impl Pins {
+    pub(crate) fn files(&self) -> &[FileId] {
+        &self.files
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let mut files = self.accounts.files.lock();
+        for id in &self.files {
+            if let Some(account) = files.get_mut(id) {
+                account.pins = account.pins.saturating_sub(1);
+            }
+        }
+    }
+}
+
+impl Accounts {
+    pub(crate) fn open(&self, id: FileId, class: Class, bytes: u64) {
+        self.files.lock().insert(id, Account::new(class, bytes));
+    }
+
+    /// Opens an account with a pin on it.
+    pub(crate) fn open_pinned(&self, id: FileId, class: Class, bytes: u64) -> Pins {
+        let mut account = Account::new(class, bytes);
+        account.pins = 1;
+        self.files.lock().insert(id, account);
+        Pins {
+            accounts: self.clone(),
+            files: vec![id],
+        }
+    }
+
+    pub(crate) fn remove(&self, id: FileId) {
+        self.files.lock().remove(&id);
+    }
+
+    pub(crate) fn class(&self, id: FileId) -> Option<Class> {
+        self.files.lock().get(&id).map(|account| account.class)
+    }
+
+    pub(crate) fn pin(&self, ids: Vec<FileId>) -> Pins {
+        let mut files = self.files.lock();
+        for id in &ids {
+            if let Some(account) = files.get_mut(id) {
+                account.pins += 1;
+            }
+        }
+        Pins {
+            accounts: self.clone(),
+            files: ids,
+        }
+    }
+
+    /// Books what happened to rows; returns whether a file has none left.
+    pub(crate) fn book(&self, changes: &Changes) -> bool {
+        let mut files = self.files.lock();
+        let mut any_empty = false;
+        for (id, change) in changes.files() {
+            if let Some(account) = files.get_mut(&id) {
+                account.rows = account.rows.saturating_add_signed(change.rows);
+                account.live_bytes = account.live_bytes.saturating_add_signed(change.bytes);
+                any_empty |= account.rows == 0 && change.rows < 0;
+            }
+        }
+        any_empty
+    }
+
+    /// A checkpoint that refers to `new` took the place of one that referred to `old`.
+    pub(crate) fn checkpointed(&self, old: &[FileId], new: &[FileId]) {
+        let mut files = self.files.lock();
+        for id in new {
+            if let Some(account) = files.get_mut(id) {
+                account.checkpoints += 1;
+            }
+        }
+        for id in old {
+            if let Some(account) = files.get_mut(id) {
+                account.checkpoints = account.checkpoints.saturating_sub(1);
+            }
+        }
+    }
+
+    pub(crate) fn mark_damaged(&self, id: FileId) {
+        if let Some(account) = self.files.lock().get_mut(&id) {
+            account.damaged = true;
+        }
+    }
+
+    /// Closes the accounts of all files that nothing needs; a replay needs the WAL from `replay_from` on.
+    pub(crate) fn take_free(&self, replay_from: FileId) -> Vec<(FileId, Account)> {
+        let mut files = self.files.lock();
+        let free: Vec<FileId> = files
+            .iter()
+            .filter(|(id, account)| account.is_free() && (account.class == Class::Segment || **id < replay_from))
+            .map(|(id, _)| *id)
+            .collect();
+        free.into_iter().filter_map(|id| files.remove(&id).map(|account| (id, account))).collect()
+    }
+
+    /// Bytes of files that go once a checkpoint replaces the newest: nothing but old checkpoints refers to them.
+    pub(crate) fn checkpoint_held_bytes(&self, held: &[FileId]) -> u64 {
+        let files = self.files.lock();
+        let held = held.iter().filter_map(|id| files.get(id));
+        held.filter(|account| account.rows == 0 && account.pins == 0 && account.checkpoints > 0)
+            .map(|account| account.bytes)
+            .sum()
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<(FileId, Account)> {
+        self.files.lock().iter().map(|(id, account)| (*id, *account)).collect()
+    }
+}

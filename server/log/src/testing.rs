@@ -1,0 +1,397 @@
+//! A file system in memory that loses what was not synced, runs full, and fails when a test wants it to.
+//!
+//! It is as unkind as a file system may be: until [`LogFile::fdatasync`], any part of what was written may be missing after a
+//! crash, in any order; until [`FileLayer::sync_dir`], names may be missing, but in the order in which they came to be. A
+//! sync that failed has lost what it was to sync, and the next one does not bring it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::files::{DirLock, FileEntry, FileLayer, LockOutcome, LogFile};
+
+/// What a device writes as a whole, or not.
+const SECTOR_BYTES: usize = 512;
+
+/// The file system. Cloning gives another handle to the same.
+#[derive(Debug, Clone, Default)]
+pub struct SimFiles {
+    device: Arc<Mutex<Device>>,
+    /// The power cycle that this handle belongs to; after a crash it is of no use.
+    cycle: u64,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    files: Vec<Contents>,
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    /// Changes of names that are not synced.
+    renames: Vec<NameChange>,
+    locks: BTreeSet<PathBuf>,
+    cycle: u64,
+    operations: u64,
+    stop_at: Option<u64>,
+    syncs: u64,
+    fail_sync: Option<u64>,
+    room: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    /// Writes that are not synced.
+    writes: Vec<Write>,
+}
+
+#[derive(Debug)]
+enum Write {
+    Bytes(usize, Vec<u8>),
+    Length(usize),
+}
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Set(PathBuf, usize),
+    Move(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+/// A small generator, so that a seed says everything.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
+    }
+}
+
+impl SimFiles {
+    /// An empty file system.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of operations that changed something so far.
+    pub fn operations(&self) -> u64 {
+        self.device.lock().operations
+    }
+
+    /// Has every operation fail after `count` more that change something, as if the power went.
+    pub fn stop_after(&self, count: u64) {
+        let mut device = self.device.lock();
+        device.stop_at = Some(device.operations + count);
+    }
+
+    /// Has the `nth` sync from now on fail, 1 being the next.
+    pub fn fail_sync(&self, nth: u64) {
+        let mut device = self.device.lock();
+        device.fail_sync = Some(device.syncs + nth);
+    }
+
+    /// Has files take at most this many bytes more than they do now; none: any.
+    pub fn set_room(&self, bytes: Option<u64>) {
+        let mut device = self.device.lock();
+        device.room = bytes.map(|bytes| bytes + device.used());
+    }
+
+    /// The power goes and comes back. `seed` says what reached the device of that which was not synced. The result is
+    /// the file system after that; handles from before fail.
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> Self {
+        let mut device = self.device.lock();
+        device.crash(&mut Random(seed));
+        Self {
+            device: Arc::clone(&self.device),
+            cycle: device.cycle,
+        }
+    }
+
+    fn with<T>(&self, changes: bool, run: impl FnOnce(&mut Device) -> io::Result<T>) -> io::Result<T> {
+        let mut device = self.device.lock();
+        if device.cycle != self.cycle || device.stop_at.is_some_and(|stop_at| device.operations >= stop_at) {
+            return Err(io::Error::other("the power is gone"));
+        }
+        device.operations += u64::from(changes);
+        run(&mut device)
+    }
+
+    fn file(&self, index: usize) -> Arc<dyn LogFile> {
+        Arc::new(SimFile {
+            files: self.clone(),
+            index,
+        })
+    }
+}
+
+impl Device {
+    fn used(&self) -> u64 {
+        let named: BTreeSet<usize> = self.names.values().copied().collect();
+        named.into_iter().map(|index| self.files[index].bytes.len() as u64).sum()
+    }
+
+    fn find(&self, path: &Path) -> io::Result<usize> {
+        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        apply(&mut self.names, &change);
+        self.renames.push(change);
+    }
+
+    fn crash(&mut self, random: &mut Random) {
+        let kept = random.below(self.renames.len() + 1);
+        for change in &self.renames[..kept] {
+            apply(&mut self.durable_names, change);
+        }
+        self.renames.clear();
+        self.names = self.durable_names.clone();
+        for file in &mut self.files {
+            file.crash(random);
+        }
+        self.locks.clear();
+        self.cycle += 1;
+        self.stop_at = None;
+        self.fail_sync = None;
+        self.room = None;
+    }
+}
+
+fn apply(names: &mut BTreeMap<PathBuf, usize>, change: &NameChange) {
+    match change {
+        NameChange::Set(path, index) => {
+            names.insert(path.clone(), *index);
+        }
+        NameChange::Move(from, to) => {
+            if let Some(index) = names.remove(from) {
+                names.insert(to.clone(), index);
+            }
+        }
+        NameChange::Remove(path) => {
+            names.remove(path);
+        }
+    }
+}
+
+impl Contents {
+    fn sync(&mut self) {
+        for write in self.writes.drain(..) {
+            write.apply(&mut self.durable);
+        }
+    }
+
+    fn crash(&mut self, random: &mut Random) {
+        let all_or_nothing = random.below(4);
+        for write in std::mem::take(&mut self.writes) {
+            match (all_or_nothing, write) {
+                (0, _) => {}
+                (1, write) => write.apply(&mut self.durable),
+                (_, Write::Length(length)) if random.below(2) == 0 => Write::Length(length).apply(&mut self.durable),
+                (_, Write::Length(_)) => {}
+                (_, Write::Bytes(offset, bytes)) => tear(&mut self.durable, offset, &bytes, random),
+            }
+        }
+        self.bytes = self.durable.clone();
+    }
+}
+
+/// Writes some sectors of `bytes`, and of the last one perhaps a part.
+fn tear(into: &mut Vec<u8>, offset: usize, bytes: &[u8], random: &mut Random) {
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = ((offset + at) / SECTOR_BYTES + 1) * SECTOR_BYTES - offset;
+        let end = end.min(bytes.len());
+        match random.below(4) {
+            0 => {}
+            1 => {
+                let part = at + random.below(end - at);
+                Write::Bytes(offset + at, bytes[at..part].to_vec()).apply(into);
+            }
+            _ => Write::Bytes(offset + at, bytes[at..end].to_vec()).apply(into),
+        }
+        at = end;
+    }
+}
+
+impl Write {
+    fn apply(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Length(length) => to.resize(*length, 0),
+            Self::Bytes(_, bytes) if bytes.is_empty() => {}
+            Self::Bytes(offset, bytes) => {
+                let end = offset + bytes.len();
+                if to.len() < end {
+                    to.resize(end, 0);
+                }
+                to[*offset..end].copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct SimLock {
+    files: SimFiles,
+    path: PathBuf,
+}
+
+impl DirLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut device = self.files.device.lock();
+        if device.cycle == self.files.cycle {
+            device.locks.remove(&self.path);
+        }
+    }
+}
+
+impl FileLayer for SimFiles {
+    fn create_dir_all(&self, _dir: &Path) -> io::Result<()> {
+        self.with(false, |_| Ok(()))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
+        let taken = self.with(false, |device| Ok(device.locks.insert(path.to_owned())))?;
+        Ok(if taken {
+            LockOutcome::Taken(Box::new(SimLock {
+                files: self.clone(),
+                path: path.to_owned(),
+            }))
+        } else {
+            LockOutcome::HeldBy("simulated".to_owned())
+        })
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileEntry>> {
+        self.with(false, |device| {
+            let inside = device.names.iter().filter(|(path, _)| path.parent() == Some(dir));
+            let entries = inside.filter_map(|(path, index)| {
+                Some(FileEntry {
+                    name: path.file_name()?.to_str()?.to_owned(),
+                    bytes: device.files[*index].bytes.len() as u64,
+                })
+            });
+            Ok(entries.collect())
+        })
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn LogFile>> {
+        let index = self.with(true, |device| {
+            device.files.push(Contents::default());
+            let index = device.files.len() - 1;
+            device.change_name(NameChange::Set(path.to_owned(), index));
+            Ok(index)
+        })?;
+        Ok(self.file(index))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn LogFile>> {
+        let index = self.with(false, |device| device.find(path))?;
+        Ok(self.file(index))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.with(true, |device| {
+            device.find(from)?;
+            device.change_name(NameChange::Move(from.to_owned(), to.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.with(true, |device| {
+            device.find(path)?;
+            device.change_name(NameChange::Remove(path.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        self.with(true, |device| {
+            device.renames.clear();
+            device.durable_names = device.names.clone();
+            Ok(())
+        })
+    }
+}
+
+#[derive(Debug)]
+struct SimFile {
+    files: SimFiles,
+    index: usize,
+}
+
+impl SimFile {
+    fn write(&self, writes: Vec<Write>) -> io::Result<()> {
+        self.files.with(true, |device| {
+            let length = device.files[self.index].bytes.len();
+            let end = writes.iter().map(|write| match write {
+                Write::Bytes(offset, bytes) => offset + bytes.len(),
+                Write::Length(length) => *length,
+            });
+            let growth = end.max().unwrap_or(0).saturating_sub(length) as u64;
+            if growth > 0 && device.room.is_some_and(|room| device.used() + growth > room) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let file = &mut device.files[self.index];
+            for write in writes {
+                write.apply(&mut file.bytes);
+                file.writes.push(write);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl LogFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        self.files.with(false, |device| Ok(device.files[self.index].bytes.len() as u64))
+    }
+
+    fn pwritev(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter()).copied().collect();
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        self.write(vec![Write::Bytes(offset, bytes)])
+    }
+
+    fn pread(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.files.with(false, |device| {
+            let offset = usize::try_from(offset).map_err(io::Error::other)?;
+            let end = offset.saturating_add(into.len());
+            let bytes = device.files[self.index].bytes.get(offset..end);
+            into.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn fdatasync(&self) -> io::Result<()> {
+        self.files.with(true, |device| {
+            device.syncs += 1;
+            if device.fail_sync == Some(device.syncs) {
+                device.files[self.index].writes.clear();
+                return Err(io::Error::other("input/output error"));
+            }
+            device.files[self.index].sync();
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        self.write(vec![Write::Length(length)])
+    }
+}

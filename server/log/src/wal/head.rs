@@ -1,0 +1,188 @@
+//! The end of the write-ahead log: where the next frame goes, and what waits to be written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use boltq_core::GroupId;
+
+use super::payload::{GroupStart, Start};
+use super::{Batch, Outgoing};
+use crate::files::LogFile;
+use crate::frame::{self, Kind, Mark};
+use crate::types::FileId;
+
+/// A file that can be written to from its start to its end.
+pub(crate) struct Prepared {
+    pub(crate) id: FileId,
+    pub(crate) handle: Arc<dyn LogFile>,
+    pub(crate) bytes: u64,
+}
+
+/// Guarded by one lock, which is held for as long as it takes to count.
+pub(crate) struct Head {
+    file: FileId,
+    file_bytes: u64,
+    end: u64,
+    /// Bytes that were given places since the log was opened, on top of those that a replay found.
+    total_bytes: u64,
+    groups: BTreeMap<GroupId, GroupStart>,
+    next: Option<Prepared>,
+    /// Bytes that the next file has to have, if it is not an ordinary one.
+    wanted_bytes: u64,
+    batches: Vec<Batch>,
+    /// The writer sleeps.
+    pub(crate) idle: bool,
+    /// The keeper should look for files that nothing needs.
+    pub(crate) tidy: bool,
+    closed: bool,
+}
+
+impl Head {
+    /// Starts `first`, after the file `previous` whose frames end at `previous_end`.
+    pub(crate) fn new(
+        first: Prepared,
+        previous: (FileId, u32),
+        groups: BTreeMap<GroupId, GroupStart>,
+        total_bytes: u64,
+    ) -> Self {
+        let mut head = Self {
+            file: previous.0,
+            file_bytes: 0,
+            end: u64::from(previous.1),
+            total_bytes,
+            groups,
+            next: Some(first),
+            wanted_bytes: 0,
+            batches: Vec::new(),
+            idle: false,
+            tidy: false,
+            closed: false,
+        };
+        let frames = head.roll().into_iter().collect();
+        head.push(Batch {
+            frames,
+            sync: false,
+            done: None,
+        });
+        head
+    }
+
+    /// Bytes of the first frame of the next file.
+    pub(crate) fn start_bytes(&self) -> u64 {
+        let payload: usize = self.groups.values().map(|group| 64 + group.vote.len()).sum();
+        frame::frame_bytes(64 + payload) as u64
+    }
+
+    /// The place that the next frame gets, if it fits.
+    pub(crate) fn end(&self) -> Mark {
+        Mark {
+            file: u64::from(self.file.0),
+            offset: offset(self.end),
+        }
+    }
+
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
+        self.end + bytes <= self.file_bytes
+    }
+
+    pub(crate) fn next_fits(&self, bytes: u64) -> bool {
+        self.next.as_ref().is_some_and(|next| next.bytes >= bytes)
+    }
+
+    pub(crate) fn want(&mut self, bytes: u64) {
+        self.wanted_bytes = self.wanted_bytes.max(bytes);
+    }
+
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        self.wanted_bytes
+    }
+
+    pub(crate) fn set_next(&mut self, next: Prepared) -> Option<Prepared> {
+        self.wanted_bytes = 0;
+        self.next.replace(next)
+    }
+
+    pub(crate) fn take_next(&mut self) -> Option<Prepared> {
+        self.next.take()
+    }
+
+    /// The file that was asked for cannot be had.
+    pub(crate) fn forget_wanted(&mut self) {
+        self.wanted_bytes = 0;
+    }
+
+    /// Goes on to the next file, if there is one, and returns its first frame, which has its place.
+    pub(crate) fn roll(&mut self) -> Option<Outgoing> {
+        let next = self.next.take()?;
+        let start = Start {
+            previous: self.file,
+            previous_end: offset(self.end),
+            groups: self.groups.iter().map(|(id, group)| (*id, group.clone())).collect(),
+        };
+        self.file = next.id;
+        self.file_bytes = next.bytes;
+        self.end = 0;
+        let mut frame = Outgoing::other(Kind::Start, start.encode());
+        frame.opens = Some(next.handle);
+        self.place(&mut frame);
+        Some(frame)
+    }
+
+    /// Gives a place to a frame that fits.
+    pub(crate) fn place(&mut self, frame: &mut Outgoing) {
+        frame.set_place(self.file, offset(self.end));
+        self.end += frame.bytes();
+        self.total_bytes += frame.bytes();
+        if let Some(prefix) = frame.prefix() {
+            let group = self.groups.entry(prefix.group).or_default();
+            group.needed_from.get_or_insert(self.file);
+        }
+    }
+
+    pub(crate) fn push(&mut self, batch: Batch) {
+        self.batches.push(batch);
+    }
+
+    pub(crate) fn group(&mut self, id: GroupId) -> &mut GroupStart {
+        self.groups.entry(id).or_default()
+    }
+
+    /// The first file that a replay needs.
+    pub(crate) fn replay_from(&self) -> FileId {
+        let needed = self.groups.values().filter_map(|group| group.needed_from).min();
+        needed.map_or(self.file, |needed| needed.min(self.file))
+    }
+
+    pub(crate) fn take_idle(&mut self) -> bool {
+        std::mem::take(&mut self.idle)
+    }
+
+    pub(crate) fn take_batches(&mut self) -> Vec<Batch> {
+        std::mem::take(&mut self.batches)
+    }
+
+    pub(crate) fn has_batches(&self) -> bool {
+        !self.batches.is_empty()
+    }
+
+    pub(crate) fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+/// Files are at most 2^31 bytes long or hold one entry of at most 2^30, so that offsets fit.
+fn offset(at: u64) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,302 @@
+//! Power losses at any operation: what was acknowledged is there, and what is there was once written.
+//!
+//! A seed chooses everything but the timing of threads: the policy, what is done, and after how many operations of the file
+//! system the power goes. The file system then forgets parts of what was not synced, and the log is opened again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::{GroupId, LogIndex, Seq, StreamId};
+use boltq_log::testing::SimFiles;
+use boltq_log::{FileLayer, AppendError, Entry, EntryId, GroupLog, Log, LogConfig, PlaceError, ReadError, ReadMode, SyncPolicy};
+use bytes::Bytes;
+
+use crate::common::*;
+
+/// A group as the outside knows it.
+#[derive(Default)]
+struct Group {
+    /// Entries that were appended, by index: the last one of each index.
+    entries: BTreeMap<u64, (EntryId, Bytes)>,
+    /// Every entry that ever was.
+    submitted: HashMap<EntryId, Bytes>,
+    /// The last one that was acknowledged, if nothing before it was replaced since.
+    acked: u64,
+    applied: u64,
+    model: Model,
+    /// The state after each entry that was applied.
+    states: HashMap<EntryId, Model>,
+    checkpointed: u64,
+    purged: u64,
+    acked_vote: u64,
+    votes: u64,
+}
+
+struct Run {
+    random: Random,
+    files: SimFiles,
+    config: LogConfig,
+    term: u64,
+    groups: BTreeMap<u32, Group>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let policies = [
+            SyncPolicy::Always,
+            SyncPolicy::Always,
+            SyncPolicy::Interval(Duration::from_micros(300)),
+            SyncPolicy::Never,
+        ];
+        let config = LogConfig {
+            sync: policies[random.below(4) as usize],
+            compaction_threshold: 150 << 10,
+            ..config()
+        };
+        let groups = (1..=1 + random.below(3)).map(|id| (u32::try_from(id).unwrap(), Group::default())).collect();
+        Self {
+            random,
+            files: SimFiles::new(),
+            config,
+            term: 0,
+            groups,
+        }
+    }
+
+    /// One life of the process, from a start to a power loss.
+    fn live(&mut self) {
+        // Some do not get beyond the start.
+        if self.random.one_in(5) {
+            self.files.stop_after(self.random.below(12));
+            let failed = Log::open(self.config.clone(), Arc::new(self.files.clone())).map(|log| log.close());
+            drop(failed);
+            self.files = self.files.crash(self.random.next());
+        }
+        self.term += 1;
+        let log = Log::open(self.config.clone(), Arc::new(self.files.clone())).unwrap();
+        for id in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.verify(id, &log.group(GroupId(id)));
+        }
+        self.files.stop_after(20 + self.random.below(300));
+        for _ in 0..400 {
+            let id = 1 + u32::try_from(self.random.below(self.groups.len() as u64)).unwrap();
+            if self.act(id, &log.group(GroupId(id))).is_err() {
+                break;
+            }
+        }
+        let clean = self.random.one_in(4);
+        if clean {
+            log.close();
+        }
+        // The power goes first: what the end of the process would sync is not.
+        self.files = self.files.crash(self.random.next());
+        drop(log);
+    }
+
+    fn verify(&mut self, id: u32, group: &GroupLog) {
+        let always = self.config.sync == SyncPolicy::Always;
+        let known = self.groups.get_mut(&id).unwrap();
+        let state = group.raft_state();
+        let vote = state.vote.map_or(0, |vote| u64::from_le_bytes(vote[..].try_into().unwrap()));
+        assert!((known.acked_vote..=known.votes).contains(&vote), "vote {vote}, {} was acknowledged", known.acked_vote);
+        known.acked_vote = vote;
+
+        let checkpoint = group.checkpoint();
+        let start = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.applied.index.0);
+        assert!(start >= known.checkpointed, "checkpoint {start}, {} was acknowledged", known.checkpointed);
+        known.checkpointed = start;
+        known.model = match &checkpoint {
+            Some(checkpoint) => known.states[&checkpoint.applied].clone(),
+            None => Model::default(),
+        };
+        let last = state.last.map_or(0, |last| last.index.0);
+        assert!(last >= start, "the log ends at {last}, before the checkpoint {start}");
+        assert!(!always || last >= known.acked, "the log ends at {last}, {} was acknowledged", known.acked);
+
+        let entries = group.entries(LogIndex(start + 1)..LogIndex(last + 1), u64::MAX).unwrap();
+        assert_eq!(entries.len() as u64, last - start);
+        for entry in entries {
+            let index = entry.id.index.0;
+            // Unless everything is synced, a truncation may be lost, and what it cut off is there again.
+            assert!(!always || known.entries[&index].0 == entry.id, "entry {index}: {:?} was replaced", entry.id);
+            assert!(known.submitted[&entry.id] == entry.data, "entry {index} is not what was appended");
+            known.entries.insert(index, (entry.id, entry.data.clone()));
+            group.place(entry.id.index, &effects(&entry.data)).unwrap();
+            known.model.apply(&entry.data);
+            known.states.insert(entry.id, known.model.clone());
+        }
+        known.entries.split_off(&(last + 1));
+        known.applied = last;
+        known.acked = last;
+        known.purged = state.purged.map_or(0, |purged| purged.index.0);
+        assert!(known.purged <= start, "purged beyond the checkpoint");
+        known.model.check(group);
+        known.states.retain(|id, _| id.index.0 >= start);
+    }
+
+    fn act(&mut self, id: u32, group: &GroupLog) -> Result<(), AppendError> {
+        match self.random.below(20) {
+            0..=10 => self.append(id, group),
+            11..=13 => {
+                let known = self.groups.get_mut(&id).unwrap();
+                if apply(known, group, &self.files) { Ok(()) } else { Err(AppendError::Closed) }
+            }
+            14 => self.replace_tail(id, group),
+            15..=16 => {
+                let known = self.groups.get_mut(&id).unwrap();
+                let Some((entry, _)) = known.entries.get(&known.applied) else { return Ok(()) };
+                // A full or failing device shows in the log, too.
+                if group.write_checkpoint(group.capture(), *entry, b"meta", b"state").is_ok() {
+                    known.checkpointed = known.applied;
+                }
+                Ok(())
+            }
+            17 => {
+                let known = self.groups.get_mut(&id).unwrap();
+                let upto = known.checkpointed - self.random.below(4).min(known.checkpointed);
+                if upto > known.purged {
+                    group.purge(known.entries[&upto].0);
+                    known.purged = upto;
+                }
+                Ok(())
+            }
+            18 => {
+                let known = self.groups.get_mut(&id).unwrap();
+                known.votes += 1;
+                let vote = known.votes;
+                wait(|done| group.save_vote(Bytes::copy_from_slice(&vote.to_le_bytes()), done))?;
+                known.acked_vote = vote;
+                Ok(())
+            }
+            _ => {
+                let known = &self.groups[&id];
+                let live: Vec<_> = known.model.live.keys().copied().collect();
+                if let Some((stream, seq)) = live.get(self.random.below(live.len() as u64) as usize) {
+                    let mut out = Vec::new();
+                    let place = (StreamId(*stream), Seq(*seq));
+                    // After the power went, there is nothing to be read.
+                    if group.read(&[place], ReadMode::Disk, &mut out).is_ok() {
+                        assert_eq!(out[0], known.model.live[&(*stream, *seq)]);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn append(&mut self, id: u32, group: &GroupLog) -> Result<(), AppendError> {
+        let known = self.groups.get_mut(&id).unwrap();
+        let mut next = known.entries.last_key_value().map_or(known.purged.max(known.applied), |(index, _)| *index);
+        let mut batch = Vec::new();
+        // What comes next in a stream after all entries so far, applied or not.
+        let mut model = known.model.clone();
+        for (_, data) in known.entries.range(known.applied + 1..).map(|(_, entry)| entry) {
+            model.apply(data);
+        }
+        for _ in 0..=self.random.below(3) {
+            next += 1;
+            let data = plan(&mut self.random, &model).encode();
+            model.apply(&data);
+            let entry = id_of(self.term, next);
+            known.entries.insert(next, (entry, data.clone()));
+            known.submitted.insert(entry, data.clone());
+            batch.push(Entry {
+                id: entry,
+                kind: 1,
+                data,
+            });
+        }
+        if self.random.one_in(3) {
+            // Nobody waits; the next one that is waited for says it for all.
+            group.append(batch, Box::new(|_| ()));
+            return Ok(());
+        }
+        wait(|done| group.append(batch, done))?;
+        known.acked = next;
+        if self.random.one_in(2) && !apply(known, group, &self.files) {
+            return Err(AppendError::Closed);
+        }
+        Ok(())
+    }
+
+    fn replace_tail(&mut self, id: u32, group: &GroupLog) -> Result<(), AppendError> {
+        let known = self.groups.get_mut(&id).unwrap();
+        let last = known.entries.last_key_value().map_or(0, |(index, _)| *index);
+        if last <= known.applied {
+            return Ok(());
+        }
+        let keep = known.applied + self.random.below(last - known.applied);
+        // Without an answer, either may be found after a crash.
+        known.acked = known.acked.min(keep);
+        wait(|done| group.truncate_after(Some(LogIndex(keep)), done))?;
+        known.entries.split_off(&(keep + 1));
+        self.term += 1;
+        Ok(())
+    }
+}
+
+fn id_of(term: u64, index: u64) -> EntryId {
+    id(term, index)
+}
+
+/// Returns whether the power is still there.
+fn apply(known: &mut Group, group: &GroupLog, files: &SimFiles) -> bool {
+    for (index, (id, data)) in known.entries.range(known.applied + 1..) {
+        match group.place(LogIndex(*index), &effects(data)) {
+            Ok(()) => {}
+            // Records of long entries are looked at and may have left the memory, or an append failed that nobody waited for.
+            Err(PlaceError::Read(ReadError::Io { .. } | ReadError::NoEntry { .. }))
+                if files.list(Path::new(DIR)).is_err() =>
+            {
+                return false;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        known.model.apply(data);
+        known.states.insert(*id, known.model.clone());
+        known.applied = *index;
+    }
+    true
+}
+
+fn plan(random: &mut Random, model: &Model) -> Plan {
+    let mut plan = Plan::default();
+    let mut model = model.clone();
+    let places = if model.live.len() > 300 { 0 } else { random.below(3) };
+    for _ in 0..places {
+        let stream = 1 + random.below(4);
+        if plan.placed.iter().any(|(placed, _, _)| *placed == stream) {
+            continue;
+        }
+        let first = *model.next.get(&stream).unwrap_or(&1);
+        let count = [1, 2, 30][random.below(3) as usize];
+        let records = (0..count).map(|_| record(&vec![random.next() as u8; random.below(400) as usize])).collect();
+        plan.placed.push((stream, first, records));
+    }
+    for _ in 0..random.below(4) {
+        let live: Vec<_> = model.live.keys().copied().collect();
+        let Some((stream, first)) = live.get(random.below(live.len() as u64) as usize).copied() else { break };
+        let most = 1 + random.below(40);
+        let count = (first..first + most).take_while(|seq| model.live.remove(&(stream, *seq)).is_some()).count();
+        plan.freed.push((stream, first, count as u64));
+    }
+    plan
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whenever_the_power_goes() {
+    let runs: u64 = std::env::var("BOLTQ_LOG_CRASH_RUNS").map_or(40, |runs| runs.parse().unwrap());
+    let from: u64 = std::env::var("BOLTQ_LOG_CRASH_SEED").map_or(0, |seed| seed.parse().unwrap());
+    for seed in from..from + runs {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut run = Run::new(seed);
+            for _ in 0..8 {
+                run.live();
+            }
+        });
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}

@@ -1,0 +1,335 @@
+//! What is proposed: commands as they lie in an entry, and the writers that put them there.
+//!
+//! ```text
+//! 1 Init        u64 salt
+//! 2 Declare     str queue
+//! 3 Publish     u32 count, str queue, records one after the other
+//! 4 Ack         u32 count, runs
+//! 5 Expire      u32 count, runs
+//! 6 Fail        u32 count, each: u64 stream, u64 seq, u64 not before (Unix milliseconds)
+//! 7 DeadLetter  u64 stream, u64 seq, str dead-letter queue, record
+//! 8 Purge       u32 count, runs
+//!
+//! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
+//! ```
+//!
+//! The first byte names the command *and* its format: a format that changes gets a new number, and the old one stays
+//! readable. Integers are little-endian; a command ends where its bytes end. Writers append to the buffer that is
+//! proposed, so that a record is encoded once, in place.
+
+use boltq_core::codec::{self, Reader};
+use boltq_core::{DecodeError, IdSalt, Millis, Seq, StreamId};
+use bytes::{BufMut, BytesMut};
+
+use crate::place::{Place, Run};
+
+const INIT: u8 = 1;
+const DECLARE: u8 = 2;
+const PUBLISH: u8 = 3;
+const ACK: u8 = 4;
+const EXPIRE: u8 = 5;
+const FAIL: u8 = 6;
+const DEAD_LETTER: u8 = 7;
+const PURGE: u8 = 8;
+
+/// Bytes of a run, and of a failure.
+const ITEM_BYTES: usize = 24;
+
+/// Why messages are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settle {
+    /// A consumer acknowledged them.
+    Ack,
+    /// Their time to live ended.
+    Expire,
+}
+
+/// Appends the command that fixes the key of the message ids. The first one counts, later ones change nothing.
+pub fn init(out: &mut BytesMut, salt: IdSalt) {
+    out.put_u8(INIT);
+    out.put_u64_le(salt.0);
+}
+
+/// Appends the command that creates a queue, unless it exists.
+pub fn declare(out: &mut BytesMut, queue: &str) {
+    out.put_u8(DECLARE);
+    codec::put_bytes(out, queue.as_bytes());
+}
+
+/// Appends the command that removes messages which [`crate::Plane::begin_purge`] has claimed.
+pub fn purge(out: &mut BytesMut, runs: &[Run]) {
+    out.put_u8(PURGE);
+    codec::put_len(out, runs.len());
+    for run in runs {
+        put_run(out, *run);
+    }
+}
+
+/// Appends the head of the command that moves a message to a dead-letter queue. The caller appends exactly one record:
+/// what the message is there.
+pub fn begin_dead_letter(out: &mut BytesMut, place: Place, queue: &str) {
+    out.put_u8(DEAD_LETTER);
+    out.put_u64_le(place.stream.0);
+    out.put_u64_le(place.seq.0);
+    codec::put_bytes(out, queue.as_bytes());
+}
+
+/// Writes a publish: `begin`, then the records with [`boltq_core::RecordBuilder`] into the same buffer, then `finish`.
+#[derive(Debug)]
+#[must_use = "a publish without `finish` has no records"]
+pub struct PublishWriter {
+    count_at: usize,
+}
+
+impl PublishWriter {
+    /// Starts a publish to `queue`, which is created when it does not exist.
+    pub fn begin(out: &mut BytesMut, queue: &str) -> Self {
+        out.put_u8(PUBLISH);
+        let count_at = out.len();
+        out.put_u32_le(0);
+        codec::put_bytes(out, queue.as_bytes());
+        Self { count_at }
+    }
+
+    /// Says how many records were appended.
+    pub fn finish(self, out: &mut BytesMut, count: u32) {
+        patch_u32(out, self.count_at, count);
+    }
+}
+
+/// Writes a settlement. Messages that follow one another are kept as one run.
+#[derive(Debug)]
+#[must_use = "a settlement without `finish` has no messages"]
+pub struct SettleWriter {
+    count_at: usize,
+    count: u32,
+    last: Option<Run>,
+}
+
+impl SettleWriter {
+    /// Starts a settlement.
+    pub fn begin(out: &mut BytesMut, how: Settle) -> Self {
+        out.put_u8(match how {
+            Settle::Ack => ACK,
+            Settle::Expire => EXPIRE,
+        });
+        let count_at = out.len();
+        out.put_u32_le(0);
+        Self {
+            count_at,
+            count: 0,
+            last: None,
+        }
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, out: &mut BytesMut, place: Place) {
+        match &mut self.last {
+            Some(run) if run.stream == place.stream && run.range().end == place.seq.0 => run.count += 1,
+            last => {
+                let before = last.replace(Run::from(place));
+                self.put(out, before);
+            }
+        }
+    }
+
+    fn put(&mut self, out: &mut BytesMut, run: Option<Run>) {
+        if let Some(run) = run {
+            put_run(out, run);
+            self.count += 1;
+        }
+    }
+
+    /// Ends the settlement.
+    pub fn finish(mut self, out: &mut BytesMut) {
+        let last = self.last.take();
+        self.put(out, last);
+        patch_u32(out, self.count_at, self.count);
+    }
+}
+
+/// Writes failed attempts.
+#[derive(Debug)]
+#[must_use = "failures without `finish` are none"]
+pub struct FailWriter {
+    count_at: usize,
+    count: u32,
+}
+
+impl FailWriter {
+    /// Starts a list of failed attempts.
+    pub fn begin(out: &mut BytesMut) -> Self {
+        out.put_u8(FAIL);
+        let count_at = out.len();
+        out.put_u32_le(0);
+        Self { count_at, count: 0 }
+    }
+
+    /// Adds a message, which will not be delivered before `not_before`.
+    pub fn push(&mut self, out: &mut BytesMut, place: Place, not_before: Millis) {
+        put_item(out, [place.stream.0, place.seq.0, not_before.0]);
+        self.count += 1;
+    }
+
+    /// Ends the list.
+    pub fn finish(self, out: &mut BytesMut) {
+        patch_u32(out, self.count_at, self.count);
+    }
+}
+
+fn put_run(out: &mut BytesMut, run: Run) {
+    put_item(out, [run.stream.0, run.first.0, run.count]);
+}
+
+fn put_item(out: &mut BytesMut, item: [u64; 3]) {
+    item.into_iter().for_each(|part| out.put_u64_le(part));
+}
+
+fn patch_u32(out: &mut BytesMut, at: usize, value: u32) {
+    if let Some(field) = out.get_mut(at..at + 4) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// A command as it is read: its parts are slices of the entry.
+#[derive(Debug, Clone)]
+pub(crate) enum Command<'a> {
+    Init(IdSalt),
+    Declare {
+        queue: &'a str,
+    },
+    /// `records_at` is where the records start in the command.
+    Publish {
+        queue: &'a str,
+        count: u32,
+        records: &'a [u8],
+        records_at: usize,
+    },
+    Settle(Settle, Items<'a>),
+    Fail(Items<'a>),
+    DeadLetter {
+        place: Place,
+        queue: &'a str,
+        record: &'a [u8],
+        record_at: usize,
+    },
+    Purge(Items<'a>),
+}
+
+impl<'a> Command<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let command = match reader.u8("command")? {
+            INIT => Self::Init(IdSalt(reader.u64("id salt")?)),
+            DECLARE => Self::Declare {
+                queue: reader.str("queue name")?,
+            },
+            PUBLISH => Self::Publish {
+                count: reader.u32("record count")?,
+                queue: reader.str("queue name")?,
+                records_at: reader.position(),
+                records: reader.rest(),
+            },
+            ACK => Self::Settle(Settle::Ack, Items::read(&mut reader, "acknowledged runs")?),
+            EXPIRE => Self::Settle(Settle::Expire, Items::read(&mut reader, "expired runs")?),
+            FAIL => Self::Fail(Items::read(&mut reader, "failures")?),
+            DEAD_LETTER => Self::DeadLetter {
+                place: Place {
+                    stream: StreamId(reader.u64("stream")?),
+                    seq: Seq(reader.u64("sequence")?),
+                },
+                queue: reader.str("dead-letter queue")?,
+                record_at: reader.position(),
+                record: reader.rest(),
+            },
+            PURGE => Self::Purge(Items::read(&mut reader, "purged runs")?),
+            tag => {
+                return Err(DecodeError::Unknown {
+                    what: "command",
+                    value: u64::from(tag),
+                });
+            }
+        };
+        if !reader.is_empty() {
+            return Err(DecodeError::Invalid {
+                what: "command",
+                why: "there are bytes behind its end",
+            });
+        }
+        Ok(command)
+    }
+}
+
+/// Items of three integers, checked to be there.
+#[derive(Debug, Clone)]
+pub(crate) struct Items<'a>(&'a [u8]);
+
+impl<'a> Items<'a> {
+    fn read(reader: &mut Reader<'a>, what: &'static str) -> Result<Self, DecodeError> {
+        let count = reader.count(ITEM_BYTES, what)?;
+        Ok(Self(reader.take(count * ITEM_BYTES, what)?))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = [u64; 3]> + 'a {
+        let (integers, _) = self.0.as_chunks::<8>();
+        let (items, _) = integers.as_chunks::<3>();
+        items.iter().map(|item| item.map(u64::from_le_bytes))
+    }
+
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + 'a {
+        self.parts().map(|[stream, first, count]| Run {
+            stream: StreamId(stream),
+            first: Seq(first),
+            count,
+        })
+    }
+
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (Place, Millis)> + 'a {
+        self.parts()
+            .map(|[stream, seq, not_before]| (Place::new(StreamId(stream), seq), Millis(not_before)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_a_row_are_written_as_one_run() {
+        let place = |stream, seq| Place::new(StreamId(stream), seq);
+        let mut out = BytesMut::new();
+        let mut writer = SettleWriter::begin(&mut out, Settle::Ack);
+        for seq in [5, 6, 7, 9, 8] {
+            writer.push(&mut out, place(16, seq));
+        }
+        writer.push(&mut out, place(17, 9));
+        writer.finish(&mut out);
+        let Ok(Command::Settle(Settle::Ack, items)) = Command::read(&out) else {
+            panic!("not an acknowledgement");
+        };
+        let runs: Vec<_> = items.runs().map(|run| (run.stream.0, run.first.0, run.count)).collect();
+        assert_eq!(runs, [(16, 5, 3), (16, 9, 1), (16, 8, 1), (17, 9, 1)]);
+    }
+
+    #[test]
+    fn a_command_that_is_cut_off_or_too_long_is_refused() {
+        let mut out = BytesMut::new();
+        let mut writer = FailWriter::begin(&mut out);
+        writer.push(&mut out, Place::new(StreamId(16), 1), Millis(7));
+        writer.finish(&mut out);
+        for end in 0..out.len() {
+            assert!(Command::read(&out[..end]).is_err(), "{end}");
+        }
+        out.put_u8(0);
+        assert_eq!(
+            Command::read(&out).map(|_| ()).unwrap_err().to_string(),
+            "command: there are bytes behind its end"
+        );
+    }
+
+    #[test]
+    fn a_command_from_the_future_is_refused_by_number() {
+        let error = Command::read(&[9]).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "command: 9 is unknown to this version");
+    }
+}

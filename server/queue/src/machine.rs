@@ -1,0 +1,377 @@
+//! The replicated state: which messages exist, and which of them are done.
+//!
+//! The same commands give the same machine, whatever node applies them. A command is read as a whole before it changes
+//! anything, so that one which cannot be read leaves the state as it was.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
+
+use crate::command::{Command, Items, Settle};
+use crate::outcome::{Effect, Outcome, QueueStats, Totals};
+use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
+use crate::snapshot;
+use crate::window::{Part, Window, remove_within};
+
+/// When a delayed message may be delivered, and in which order of priority it then stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) at: Millis,
+    pub(crate) priority: u8,
+}
+
+/// A queue: its windows, of which there is one only for a stream that was ever published to.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) name: Arc<str>,
+    pub(crate) windows: [Option<Box<Window>>; STREAMS],
+    /// Of the messages of the delayed stream that are not done.
+    pub(crate) due: BTreeMap<u64, Due>,
+}
+
+impl Queue {
+    pub(crate) fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            windows: Default::default(),
+            due: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn window(&self, lane: usize) -> Option<&Window> {
+        self.windows.get(lane)?.as_deref()
+    }
+
+    fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
+        let window = self.windows[batch.lane].get_or_insert_default();
+        let range = window.append(u64::from(batch.count));
+        applied.storage.push(StorageEffect::Placed {
+            stream: stream_id(id, batch.lane),
+            first: Seq(range.start),
+            count: batch.count,
+            offset: batch.offset,
+            bytes: batch.bytes,
+        });
+        range
+    }
+
+    /// What can be said of the queue without a dispatch.
+    pub(crate) fn stats(&self) -> QueueStats {
+        let delayed = self.window(DELAYED).map_or(0, Window::open_count);
+        QueueStats {
+            ready: self.open_count() - delayed,
+            leased: 0,
+            delayed,
+        }
+    }
+
+    /// Number of messages that are not done.
+    pub(crate) fn open_count(&self) -> u64 {
+        self.windows.iter().flatten().map(|window| window.open_count()).sum()
+    }
+}
+
+/// Records of a publish that stand one after the other and go to the same stream.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    lane: usize,
+    count: u32,
+    /// In the data of the entry.
+    offset: u32,
+    bytes: u32,
+}
+
+/// The replicated state of the queue plane.
+#[derive(Debug, Default)]
+pub struct Machine {
+    pub(crate) now: Millis,
+    pub(crate) salt: Option<IdSalt>,
+    pub(crate) totals: Totals,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) names: BTreeMap<Arc<str>, QueueId>,
+    /// What the publish at hand consists of; kept to be filled again without an allocation.
+    batches: Vec<Batch>,
+    dues: Vec<Due>,
+}
+
+impl Machine {
+    /// The highest time that an entry carried.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// Key of the message ids; `None` before the first `Init`.
+    #[must_use]
+    pub fn salt(&self) -> Option<IdSalt> {
+        self.salt
+    }
+
+    /// Figures over all queues.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Messages of all queues that are not done.
+    #[must_use]
+    pub fn open_count(&self) -> u64 {
+        self.queues.iter().map(Queue::open_count).sum()
+    }
+
+    /// The queue of that name, if it exists.
+    #[must_use]
+    pub fn queue(&self, name: &str) -> Option<QueueId> {
+        self.names.get(name).copied()
+    }
+
+    /// The name of a queue.
+    #[must_use]
+    pub fn queue_name(&self, queue: QueueId) -> Option<&str> {
+        self.queue_at(queue).map(|queue| &*queue.name)
+    }
+
+    /// All queues in the byte order of their names.
+    pub fn queues(&self) -> impl Iterator<Item = (&str, QueueId)> {
+        self.names.iter().map(|(name, id)| (&**name, *id))
+    }
+
+    pub(crate) fn queue_at(&self, queue: QueueId) -> Option<&Queue> {
+        self.queues.get(queue.0 as usize)
+    }
+
+    /// Queue, lane and window of a stream that was ever published to.
+    pub(crate) fn stream(&self, stream: StreamId) -> Option<(&Queue, usize, &Window)> {
+        let (queue, lane) = stream_of(stream)?;
+        let queue = self.queue_at(queue)?;
+        Some((queue, lane, queue.window(lane)?))
+    }
+
+    fn declare(&mut self, name: &str) -> QueueId {
+        if let Some(id) = self.queue(name) {
+            return id;
+        }
+        // 2^32 queues do not fit into memory.
+        let id = QueueId(u32::try_from(self.queues.len()).unwrap_or(u32::MAX));
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name), id);
+        self.queues.push(Queue::new(name));
+        id
+    }
+
+    /// Reads the heads of the records of a publish into `batches` and `dues`, and changes nothing else.
+    fn sort_records(&mut self, now: Millis, count: u32, records: &[u8], offset: u32) -> Result<(), DecodeError> {
+        self.batches.clear();
+        self.dues.clear();
+        let mut at = 0;
+        for _ in 0..count {
+            let head = RecordHead::read(&records[at..])?;
+            let mut lane = usize::from(head.priority);
+            if let Some(due) = head.due.filter(|due| *due > now) {
+                lane = DELAYED;
+                self.dues.push(Due {
+                    at: due,
+                    priority: head.priority,
+                });
+            }
+            let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
+            match self.batches.last_mut() {
+                Some(batch) if batch.lane == lane => {
+                    batch.count += 1;
+                    batch.bytes = batch.bytes.checked_add(bytes).ok_or_else(too_far)?;
+                }
+                _ => self.batches.push(Batch {
+                    lane,
+                    count: 1,
+                    offset: offset_of(offset, at)?,
+                    bytes,
+                }),
+            }
+            at += head.bytes;
+        }
+        if at == records.len() {
+            return Ok(());
+        }
+        Err(DecodeError::Invalid {
+            what: "records",
+            why: "there are more bytes than their count accounts for",
+        })
+    }
+
+    /// Gives places to what `sort_records` has read.
+    fn publish(&mut self, name: &str, applied: &mut Applied<Effect>) -> Outcome {
+        let id = self.declare(name);
+        let queue = &mut self.queues[id.0 as usize];
+        let mut runs = Runs::new();
+        let mut dues = self.dues.iter();
+        for batch in &self.batches {
+            let range = queue.append(id, *batch, applied);
+            if batch.lane == DELAYED {
+                queue.due.extend(range.clone().zip(dues.by_ref().copied()));
+            }
+            self.totals.published += u64::from(batch.count);
+            runs.push(Run::new(stream_id(id, batch.lane), &range));
+        }
+        Outcome::Published(runs)
+    }
+
+    /// Finishes what is not done of `run`, and returns how many messages that is.
+    fn finish(&mut self, run: Run, applied: &mut Applied<Effect>, mut missing: impl FnMut(Run)) -> u64 {
+        let stream = run.stream;
+        let known = stream_of(stream).and_then(|(id, lane)| {
+            let queue = self.queues.get_mut(id.0 as usize)?;
+            Some((queue.windows.get_mut(lane)?.as_mut()?, &mut queue.due))
+        });
+        let Some((window, due)) = known else {
+            missing(run);
+            return 0;
+        };
+        let mut done = 0;
+        window.finish(&run.range(), |part| match part {
+            Part::Fresh(range) => {
+                let Run { first, count, .. } = Run::new(stream, &range);
+                applied.storage.push(StorageEffect::Freed { stream, first, count });
+                done += count;
+            }
+            Part::Missing(range) => missing(Run::new(stream, &range)),
+        });
+        if done > 0 && stream_of(stream).is_some_and(|(_, lane)| lane == DELAYED) {
+            remove_within(due, &run.range());
+        }
+        done
+    }
+
+    fn settle(&mut self, how: Settle, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
+        let mut missing = Vec::new();
+        let done = items
+            .runs()
+            .map(|run| self.finish(run, applied, |run| missing.push(run)))
+            .sum();
+        match how {
+            Settle::Ack => self.totals.acked += done,
+            Settle::Expire => self.totals.expired += done,
+        }
+        Outcome::Settled { done, missing }
+    }
+
+    fn purge(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
+        let count = items.runs().map(|run| self.finish(run, applied, |_| {})).sum();
+        self.totals.purged += count;
+        Outcome::Purged(count)
+    }
+
+    fn fail(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
+        let mut missing = Vec::new();
+        let mut done = 0;
+        for (place, not_before) in items.failures() {
+            let window = stream_of(place.stream)
+                .and_then(|(id, lane)| self.queues.get_mut(id.0 as usize)?.windows.get_mut(lane)?.as_mut());
+            if window.is_some_and(|window| window.fail(place.seq.0, not_before)) {
+                applied.effects.push(Effect::Failed { place });
+                done += 1;
+            } else {
+                missing.push(Run::from(place));
+            }
+        }
+        self.totals.nacked += done;
+        Outcome::Settled { done, missing }
+    }
+
+    /// Both or neither: the message is done in its queue, and a record in the dead-letter queue.
+    fn dead_letter(&mut self, place: Place, name: &str, batch: Batch, applied: &mut Applied<Effect>) -> Outcome {
+        if self.finish(Run::from(place), applied, |_| {}) == 0 {
+            return Outcome::DeadLettered(None);
+        }
+        self.totals.dead_lettered += 1;
+        let id = self.declare(name);
+        let range = self.queues[id.0 as usize].append(id, batch, applied);
+        Outcome::DeadLettered(Some(Place::new(stream_id(id, batch.lane), range.start)))
+    }
+}
+
+/// The place of a record in its entry.
+fn offset_of(command: u32, at: usize) -> Result<u32, DecodeError> {
+    let at = u32::try_from(at).ok().and_then(|at| command.checked_add(at));
+    at.ok_or_else(too_far)
+}
+
+fn too_far() -> DecodeError {
+    DecodeError::Invalid {
+        what: "records",
+        why: "the entry is longer than 4 GiB",
+    }
+}
+
+/// The record of a dead letter, which is all that `record` holds.
+fn dead_letter_batch(record: &[u8], offset: u32) -> Result<Batch, DecodeError> {
+    let head = RecordHead::read(record)?;
+    if head.bytes != record.len() {
+        return Err(DecodeError::Invalid {
+            what: "dead letter",
+            why: "there are bytes behind its record",
+        });
+    }
+    Ok(Batch {
+        lane: usize::from(head.priority),
+        count: 1,
+        offset,
+        bytes: u32::try_from(head.bytes).map_err(|_| too_far())?,
+    })
+}
+
+impl StateMachine for Machine {
+    type Outcome = Outcome;
+    type Effect = Effect;
+
+    fn apply(
+        &mut self,
+        time: Millis,
+        command: &[u8],
+        offset: u32,
+        applied: &mut Applied<Effect>,
+    ) -> Result<Outcome, DecodeError> {
+        let now = self.now.max(time);
+        let command = Command::read(command)?;
+        // The arms that can fail do so before they change anything.
+        let outcome = match command {
+            Command::Init(salt) => {
+                self.salt.get_or_insert(salt);
+                Outcome::Done
+            }
+            Command::Declare { queue } => Outcome::Declared(self.declare(queue)),
+            Command::Publish {
+                queue,
+                count,
+                records,
+                records_at,
+            } => {
+                self.sort_records(now, count, records, offset_of(offset, records_at)?)?;
+                self.publish(queue, applied)
+            }
+            Command::Settle(how, items) => self.settle(how, &items, applied),
+            Command::Fail(items) => self.fail(&items, applied),
+            Command::DeadLetter {
+                place,
+                queue,
+                record,
+                record_at,
+            } => {
+                let batch = dead_letter_batch(record, offset_of(offset, record_at)?)?;
+                self.dead_letter(place, queue, batch, applied)
+            }
+            Command::Purge(items) => self.purge(&items, applied),
+        };
+        self.now = now;
+        Ok(outcome)
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        snapshot::write(self)
+    }
+
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
+        snapshot::read(bytes)
+    }
+}

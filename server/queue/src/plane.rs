@@ -1,0 +1,292 @@
+//! The queue plane of a node: the replicated machine, and the dispatch while the node leads.
+//!
+//! The calls that hand out or settle messages do something on a leader only. Elsewhere nothing is ready and nothing is
+//! found: ask [`Plane::is_leading`] first, and send the caller to the leader.
+//!
+//! A settlement is three steps, and the second may fail: [`Plane::claim`], then propose the command, then either
+//! [`Plane::apply`] of that command ends the claim, or [`Plane::unclaim`] does. A proposal whose fate is unknown has to
+//! keep its claim until the leadership ends.
+
+use boltq_core::{Applied, DecodeError, MessageId, Millis, StateMachine};
+
+use crate::delivery::{Claim, ClaimError, Handle, Leased};
+use crate::dispatch::Dispatch;
+use crate::machine::Machine;
+use crate::outcome::{Effect, Outcome, QueueStats, Totals};
+use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
+use crate::settings::Settings;
+
+/// Numbers of leases for every millisecond since 1970: a leader that starts later starts above all that were given.
+const LEASES_PER_MS_BITS: u32 = 21;
+/// Until the year 2109; then numbers go on rising from where they are.
+const LEASE_MS_MAX: u64 = (1 << 42) - 1;
+
+/// The queue plane of a node.
+#[derive(Debug)]
+pub struct Plane {
+    machine: Machine,
+    settings: Settings,
+    dispatch: Option<Dispatch>,
+    /// While the node does not lead.
+    next_lease: LeaseNo,
+}
+
+impl Plane {
+    /// A plane that does not lead.
+    #[must_use]
+    pub fn new(machine: Machine, settings: Settings) -> Self {
+        Self {
+            machine,
+            settings,
+            dispatch: None,
+            next_lease: LeaseNo(1),
+        }
+    }
+
+    /// The replicated state.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Applies a command, on every replica. See [`StateMachine::apply`].
+    ///
+    /// # Errors
+    /// The bytes are no command of this version; nothing has changed, and the node has to stop.
+    pub fn apply(
+        &mut self,
+        time: Millis,
+        command: &[u8],
+        offset: u32,
+        applied: &mut Applied<Effect>,
+    ) -> Result<Outcome, DecodeError> {
+        let (storage, effects) = (applied.storage.len(), applied.effects.len());
+        let outcome = self.machine.apply(time, command, offset, applied)?;
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.follow(&self.machine, &applied.storage[storage..], &applied.effects[effects..]);
+        }
+        Ok(outcome)
+    }
+
+    /// Begins to hand messages out: everything that is not done is available, delayed messages once they are due, and
+    /// failed ones after their backoff. All entries of earlier leaders should be applied before.
+    pub fn lead(&mut self, now: Millis) {
+        self.follow();
+        let ms = now.max(self.machine.now()).0.min(LEASE_MS_MAX);
+        let first = self.next_lease.max(LeaseNo(ms << LEASES_PER_MS_BITS));
+        self.dispatch = Some(Dispatch::new(&self.machine, now, first));
+    }
+
+    /// Ends the leadership, and with it all leases and claims.
+    pub fn follow(&mut self) {
+        if let Some(dispatch) = self.dispatch.take() {
+            self.next_lease = dispatch.leases.next();
+        }
+    }
+
+    /// Whether messages are handed out here.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.dispatch.is_some()
+    }
+
+    /// The queue of that name, if it exists.
+    #[must_use]
+    pub fn queue(&self, name: &str) -> Option<QueueId> {
+        self.machine.queue(name)
+    }
+
+    /// The name of a queue.
+    #[must_use]
+    pub fn queue_name(&self, queue: QueueId) -> Option<&str> {
+        self.machine.queue_name(queue)
+    }
+
+    /// Leases at most `max` messages to a consumer for `lease_ms` and appends them to `out` in delivery order: highest
+    /// priority first; within a priority first what was delayed and is due, then in the order of publishing.
+    pub fn lease(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        max: usize,
+        lease_ms: u64,
+        now: Millis,
+        out: &mut Vec<Leased>,
+    ) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.lease(&self.machine, queue, consumer, now.plus(lease_ms), max, out);
+        }
+    }
+
+    /// Tells what the record of a leased message says: when it expires, and that it has an id of its own. To be called
+    /// after it was read, and only if it says either.
+    pub fn note(&mut self, place: Place, expires: Option<Millis>, id: Option<MessageId>) {
+        let known = self.machine.stream(place.stream);
+        let open = known.is_some_and(|(_, _, window)| window.is_open(place.seq.0));
+        if let Some(dispatch) = self.dispatch.as_mut().filter(|_| open) {
+            dispatch.notes.add(place, expires, id);
+        }
+    }
+
+    /// Where the message with this id is: one with an id of its own if it was noted, else the place that the id stands
+    /// for. There need not be a message.
+    #[must_use]
+    pub fn find(&self, id: MessageId) -> Place {
+        let noted = self.dispatch.as_ref().and_then(|dispatch| dispatch.notes.find(id));
+        noted.unwrap_or_else(|| {
+            let (stream, seq) = self.machine.salt().unwrap_or_default().place(id);
+            Place { stream, seq }
+        })
+    }
+
+    /// Takes a message for a command. Nobody else can then settle, lease or time it out until the command is applied,
+    /// or [`Plane::unclaim`].
+    ///
+    /// The token of a lease that ended is accepted as long as nobody else holds the message: it was not done twice.
+    ///
+    /// # Errors
+    /// See [`ClaimError`]. [`ClaimError::Expired`] has claimed the message: expire it, or give it back.
+    pub fn claim(&mut self, handle: Handle, now: Millis) -> Result<Claim, ClaimError> {
+        let dispatch = self.dispatch.as_mut().ok_or(ClaimError::NotFound)?;
+        dispatch.claim(&self.machine, handle, now)
+    }
+
+    /// Gives a claimed message back, because its command was not proposed or will never be applied. It is available
+    /// again, and no attempt was counted.
+    pub fn unclaim(&mut self, place: Place, now: Millis) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.unclaim(&self.machine, place, now);
+        }
+    }
+
+    /// When a message may be delivered again after its `attempts_after`th failure. See [`Settings::not_before`].
+    #[must_use]
+    pub fn not_before(&self, attempts_after: u32, now: Millis, jitter: u64) -> Millis {
+        self.settings.not_before(attempts_after, now, jitter)
+    }
+
+    /// Whether a message that failed `attempts_after` times is a dead letter.
+    #[must_use]
+    pub fn exhausted(&self, attempts_after: u32) -> bool {
+        self.settings.exhausted(attempts_after)
+    }
+
+    /// Moves the end of a lease that is still held to `now` + `lease_ms`.
+    ///
+    /// # Errors
+    /// The message is done, or the lease is over.
+    pub fn extend(&mut self, handle: Handle, lease_ms: u64, now: Millis) -> Result<(), ClaimError> {
+        let dispatch = self.dispatch.as_mut().ok_or(ClaimError::NotFound)?;
+        dispatch.extend(&self.machine, handle, now.plus(lease_ms))
+    }
+
+    /// Takes a leased message back to its old position without counting an attempt. Does nothing if it is not leased.
+    pub fn release(&mut self, place: Place, now: Millis) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.release(&self.machine, place, now);
+        }
+    }
+
+    /// Takes back all that a consumer holds, as [`Plane::release`] does, and returns the number of messages. What it
+    /// has claimed stays claimed.
+    pub fn release_consumer(&mut self, consumer: ConsumerId, now: Millis) -> usize {
+        let dispatch = self.dispatch.as_mut();
+        dispatch.map_or(0, |dispatch| dispatch.release_consumer(&self.machine, consumer, now))
+    }
+
+    /// Number of messages that a consumer has leased and that are not being settled.
+    #[must_use]
+    pub fn held_by(&self, consumer: ConsumerId) -> usize {
+        let dispatch = self.dispatch.as_ref();
+        dispatch.map_or(0, |dispatch| dispatch.leases.held_by(consumer))
+    }
+
+    /// Lets time pass. Messages that are due or out of backoff become ready; those whose lease has ended are claimed
+    /// and appended to `timed_out`, to be failed (or expired, or dead-lettered). At most `max` of each: what is left
+    /// over shows in [`Plane::next_tick`].
+    pub fn tick(&mut self, now: Millis, timed_out: &mut Vec<Claim>, max: usize) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.tick(&self.machine, now, timed_out, max);
+        }
+    }
+
+    /// When the next [`Plane::tick`] has something to do, as far as is known now.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Millis> {
+        let dispatch = self.dispatch.as_ref()?;
+        let alarm = dispatch.alarms.first().map(|(at, _)| *at);
+        alarm.into_iter().chain(dispatch.leases.first_end()).min()
+    }
+
+    /// Appends the queues that got something ready since the last call.
+    pub fn take_woken(&mut self, out: &mut Vec<QueueId>) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.take_woken(out);
+        }
+    }
+
+    /// Claims everything of a queue that is ready or in backoff, and returns what a purge has to name. What is leased
+    /// or not due stays.
+    pub fn begin_purge(&mut self, queue: QueueId) -> Vec<Run> {
+        let dispatch = self.dispatch.as_mut();
+        dispatch.map_or_else(Vec::new, |dispatch| dispatch.begin_purge(&self.machine, queue))
+    }
+
+    /// Gives back what [`Plane::begin_purge`] returned, because its command will never be applied.
+    pub fn abort_purge(&mut self, runs: &[Run], now: Millis) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.abort_purge(&self.machine, runs, now);
+        }
+    }
+
+    /// Appends the first messages of a queue in delivery order, at most `max`, and changes nothing.
+    pub fn peek(&self, queue: QueueId, max: usize, out: &mut Vec<Place>) {
+        if let Some(dispatch) = &self.dispatch {
+            dispatch.peek(&self.machine, queue, max, out);
+        }
+    }
+
+    /// Failed attempts of a message so far; 0 if it is done or there is none.
+    #[must_use]
+    pub fn attempts(&self, place: Place) -> u32 {
+        let stream = self.machine.stream(place.stream);
+        stream.map_or(0, |(_, _, window)| window.attempts(place.seq.0))
+    }
+
+    /// Figures of a queue. A node that does not lead knows no leases.
+    #[must_use]
+    pub fn stats(&self, id: QueueId) -> Option<QueueStats> {
+        let queue = self.machine.queue_at(id)?;
+        Some(match &self.dispatch {
+            Some(dispatch) => dispatch.stats(id, queue),
+            None => queue.stats(),
+        })
+    }
+
+    /// Figures of all queues, in the byte order of their names.
+    pub fn queues(&self) -> impl Iterator<Item = (&str, QueueId, QueueStats)> {
+        self.machine
+            .queues()
+            .map(|(name, id)| (name, id, self.stats(id).unwrap_or_default()))
+    }
+
+    /// Figures over all queues since the group was created.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.machine.totals()
+    }
+}
+
+#[cfg(test)]
+impl Plane {
+    /// Alarms that are set, whether they still mean something or not.
+    pub(crate) fn alarm_count(&self) -> usize {
+        self.dispatch.as_ref().map_or(0, |dispatch| dispatch.alarms.len())
+    }
+
+    pub(crate) fn check(&self) {
+        if let Some(dispatch) = &self.dispatch {
+            dispatch.check(&self.machine);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The machine as bytes. Its size follows what is in flight: a queue costs its name, and each of its streams a few
+//! numbers and what is neither done nor waiting in line.
+//!
+//! ```text
+//! u8  format, 1
+//! u64 time, Unix milliseconds
+//! u8  1 if there is a salt, else 0; u64 salt
+//! u64 published, u64 acked, u64 nacked, u64 expired, u64 dead-lettered, u64 purged
+//! u32 number of queues; each, in the order of their ids:
+//!     str name (u32 length, UTF-8)
+//!     u16 bit n is set if stream n was ever published to: 0-9 the lanes, 10 the delayed messages
+//!     each of these streams:
+//!         u64 head, u64 base
+//!         u32 number of finished ranges; each: u64 first, u64 end
+//!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
+//!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
+//! ```
+//!
+//! Integers are little-endian. Reading checks every invariant of the machine, conservation included: bytes that are
+//! accepted are a state that commands can lead to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use boltq_core::codec::{self, Reader};
+use boltq_core::limits::PRIORITY_MAX;
+use boltq_core::{DecodeError, IdSalt, Millis};
+use bytes::{BufMut, BytesMut};
+
+use crate::machine::{Due, Machine, Queue};
+use crate::outcome::Totals;
+use crate::place::{DELAYED, QueueId, STREAMS};
+use crate::ranges::RangeSet;
+use crate::window::{Failure, Window};
+
+const FORMAT: u8 = 1;
+/// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
+const COUNT_MAX: u64 = 1 << 62;
+
+pub(crate) fn write(machine: &Machine) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    out.put_u8(FORMAT);
+    out.put_u64_le(machine.now.0);
+    out.put_u8(u8::from(machine.salt.is_some()));
+    out.put_u64_le(machine.salt.unwrap_or_default().0);
+    let Totals {
+        published,
+        acked,
+        nacked,
+        expired,
+        dead_lettered,
+        purged,
+    } = machine.totals;
+    for total in [published, acked, nacked, expired, dead_lettered, purged] {
+        out.put_u64_le(total);
+    }
+    codec::put_len(&mut out, machine.queues.len());
+    for queue in &machine.queues {
+        write_queue(queue, &mut out);
+    }
+    out.into()
+}
+
+fn write_queue(queue: &Queue, out: &mut BytesMut) {
+    codec::put_bytes(out, queue.name.as_bytes());
+    let used = (0..STREAMS).filter(|lane| queue.window(*lane).is_some());
+    out.put_u16_le(used.fold(0, |mask, lane| mask | 1 << lane));
+    for window in queue.windows.iter().flatten() {
+        write_window(window, out);
+    }
+    if queue.window(DELAYED).is_some() {
+        codec::put_len(out, queue.due.len());
+        for (seq, due) in &queue.due {
+            out.put_u64_le(*seq);
+            out.put_u64_le(due.at.0);
+            out.put_u8(due.priority);
+        }
+    }
+}
+
+fn write_window(window: &Window, out: &mut BytesMut) {
+    out.put_u64_le(window.head);
+    out.put_u64_le(window.base);
+    codec::put_len(out, window.finished.range_count());
+    for range in window.finished.iter() {
+        out.put_u64_le(range.start);
+        out.put_u64_le(range.end);
+    }
+    codec::put_len(out, window.failed.len());
+    for (seq, failure) in &window.failed {
+        out.put_u64_le(*seq);
+        out.put_u32_le(failure.attempts);
+        out.put_u64_le(failure.not_before.0);
+    }
+}
+
+pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let format = reader.u8("snapshot format")?;
+    if format != FORMAT {
+        return Err(DecodeError::Unknown {
+            what: "snapshot format",
+            value: u64::from(format),
+        });
+    }
+    let mut machine = Machine::default();
+    machine.now = Millis(reader.u64("time")?);
+    machine.salt = read_salt(&mut reader)?;
+    machine.totals = read_totals(&mut reader)?;
+    // A queue is at least the length of its name and the set of its streams.
+    for id in 0..reader.count(6, "queues")? {
+        let queue = read_queue(&mut reader)?;
+        let id = QueueId(u32::try_from(id).unwrap_or(u32::MAX));
+        let twice = machine.names.insert(Arc::clone(&queue.name), id);
+        check(twice.is_none(), "queues", "two have the same name")?;
+        machine.queues.push(queue);
+    }
+    check(reader.is_empty(), "snapshot", "there are bytes behind its end")?;
+    check_conservation(&machine)?;
+    Ok(machine)
+}
+
+fn check(holds: bool, what: &'static str, why: &'static str) -> Result<(), DecodeError> {
+    if holds {
+        return Ok(());
+    }
+    Err(DecodeError::Invalid { what, why })
+}
+
+fn read_salt(reader: &mut Reader<'_>) -> Result<Option<IdSalt>, DecodeError> {
+    let there = reader.u8("id salt")?;
+    let salt = IdSalt(reader.u64("id salt")?);
+    match there {
+        0 => check(salt == IdSalt::default(), "id salt", "it is absent and not 0").map(|()| None),
+        1 => Ok(Some(salt)),
+        value => Err(DecodeError::Unknown {
+            what: "id salt",
+            value: u64::from(value),
+        }),
+    }
+}
+
+fn read_totals(reader: &mut Reader<'_>) -> Result<Totals, DecodeError> {
+    let mut total = || {
+        let total = reader.u64("totals")?;
+        check(total <= COUNT_MAX, "totals", "one is higher than there can be messages")?;
+        Ok(total)
+    };
+    Ok(Totals {
+        published: total()?,
+        acked: total()?,
+        nacked: total()?,
+        expired: total()?,
+        dead_lettered: total()?,
+        purged: total()?,
+    })
+}
+
+fn read_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
+    let mut queue = Queue::new(reader.str("queue name")?.into());
+    let used = reader.u16("streams")?;
+    check(used >> STREAMS == 0, "streams", "there is one that no queue has")?;
+    for (lane, window) in queue.windows.iter_mut().enumerate() {
+        if used & 1 << lane != 0 {
+            *window = Some(Box::new(read_window(reader)?));
+        }
+    }
+    if let Some(window) = queue.windows[DELAYED].as_deref() {
+        queue.due = read_due(reader, window)?;
+    }
+    Ok(queue)
+}
+
+fn read_window(reader: &mut Reader<'_>) -> Result<Window, DecodeError> {
+    let (head, base) = (reader.u64("head")?, reader.u64("base")?);
+    check(
+        1 < head && head <= COUNT_MAX,
+        "head",
+        "nothing was published, or more than can be",
+    )?;
+    check(1 <= base && base <= head, "base", "it is not between 1 and the head")?;
+    let mut finished = RangeSet::default();
+    // The base itself is not done, and ranges do not touch.
+    let mut before = base;
+    for _ in 0..reader.count(16, "finished ranges")? {
+        let (first, end) = (reader.u64("finished range")?, reader.u64("finished range")?);
+        check(
+            before < first && first < end && end <= head,
+            "finished ranges",
+            "they overlap, touch, or lie outside of the window",
+        )?;
+        finished.insert(first..end);
+        before = end;
+    }
+    let mut window = Window {
+        head,
+        base,
+        finished,
+        failed: BTreeMap::new(),
+    };
+    window.failed = read_failed(reader, &window)?;
+    Ok(window)
+}
+
+fn read_failed(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64, Failure>, DecodeError> {
+    let mut failed = BTreeMap::new();
+    let mut before = 0;
+    for _ in 0..reader.count(20, "failed messages")? {
+        let seq = reader.u64("failed message")?;
+        let failure = Failure {
+            attempts: reader.u32("attempts")?,
+            not_before: Millis(reader.u64("not before")?),
+        };
+        check(
+            before < seq && window.is_open(seq) && failure.attempts > 0,
+            "failed messages",
+            "one is out of order, done, unknown, or never failed",
+        )?;
+        failed.insert(seq, failure);
+        before = seq;
+    }
+    Ok(failed)
+}
+
+fn read_due(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64, Due>, DecodeError> {
+    let mut dues = BTreeMap::new();
+    let mut before = 0;
+    for _ in 0..reader.count(17, "delayed messages")? {
+        let seq = reader.u64("delayed message")?;
+        let due = Due {
+            at: Millis(reader.u64("due time")?),
+            priority: reader.u8("priority")?,
+        };
+        check(
+            before < seq && window.is_open(seq) && due.priority <= PRIORITY_MAX,
+            "delayed messages",
+            "one is out of order, done, unknown, or of a priority over 9",
+        )?;
+        dues.insert(seq, due);
+        before = seq;
+    }
+    check(
+        dues.len() as u64 == window.open_count(),
+        "delayed messages",
+        "one that is not done has no due time",
+    )?;
+    Ok(dues)
+}
+
+fn check_conservation(machine: &Machine) -> Result<(), DecodeError> {
+    let open = machine
+        .queues
+        .iter()
+        .flat_map(|queue| queue.windows.iter().flatten())
+        .try_fold(0u64, |sum, window| sum.checked_add(window.open_count()));
+    let totals = machine.totals;
+    // Each is at most 2^62.
+    let done = u128::from(totals.acked) + u128::from(totals.expired) + u128::from(totals.purged);
+    check(
+        open.is_some_and(|open| u128::from(open) + done == u128::from(totals.published)),
+        "totals",
+        "what is done and what is not are not what was published",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use boltq_core::StateMachine;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused_without_panic(mut bytes: Vec<u8>) {
+            let _ = Machine::restore(&bytes);
+            if let Some(format) = bytes.first_mut() {
+                *format = FORMAT;
+            }
+            let _ = Machine::restore(&bytes);
+        }
+    }
+
+    /// A queue with six messages in lane 0: 2 and 4 are done, 3 has failed; and two delayed ones.
+    fn machine() -> Machine {
+        let mut window = Window::default();
+        window.append(6);
+        window.finish(&(2..3), |_| {});
+        window.finish(&(4..5), |_| {});
+        window.fail(3, Millis(7));
+        let mut delayed = Window::default();
+        delayed.append(2);
+        let mut queue = Queue::new("q".into());
+        queue.windows[0] = Some(Box::new(window));
+        queue.windows[DELAYED] = Some(Box::new(delayed));
+        let due = Due {
+            at: Millis(9),
+            priority: 3,
+        };
+        queue.due.extend([(1, due), (2, due)]);
+        let mut machine = Machine::default();
+        machine.queues.push(queue);
+        machine.totals.published = 8;
+        machine.totals.acked = 2;
+        machine
+    }
+
+    fn lane(machine: &mut Machine) -> &mut Window {
+        machine.queues[0].windows[0].as_mut().unwrap()
+    }
+
+    /// What reading says to a machine that `damage` has changed.
+    fn refusal(damage: impl FnOnce(&mut Machine)) -> String {
+        let mut machine = machine();
+        damage(&mut machine);
+        Machine::restore(&machine.snapshot()).unwrap_err().to_string()
+    }
+
+    fn assert_refused(why: &str, damages: &[fn(&mut Machine)]) {
+        for (n, damage) in damages.iter().enumerate() {
+            let error = refusal(damage);
+            assert!(error.starts_with(why), "{n}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_commands_can_lead_to_is_accepted() {
+        let snapshot = machine().snapshot();
+        assert_eq!(Machine::restore(&snapshot).unwrap().snapshot(), snapshot);
+    }
+
+    #[test]
+    fn windows_that_contradict_themselves_are_refused() {
+        assert_refused(
+            "finished ranges: they overlap, touch, or lie outside",
+            &[
+                |machine| lane(machine).head = 4,
+                |machine| lane(machine).base = 2,
+                |machine| lane(machine).base = 3,
+                |machine| lane(machine).finished.insert(7..8),
+            ],
+        );
+        assert_refused(
+            "base: ",
+            &[|machine| lane(machine).base = 0, |machine| lane(machine).base = 8],
+        );
+        assert_refused(
+            "head: ",
+            &[
+                |machine| lane(machine).head = 1,
+                |machine| lane(machine).head = u64::MAX,
+            ],
+        );
+    }
+
+    #[test]
+    fn failures_and_due_times_of_no_message_are_refused() {
+        let failure = Failure {
+            attempts: 1,
+            not_before: Millis(0),
+        };
+        for seq in [0, 2, 7] {
+            let error = refusal(|machine| drop(lane(machine).failed.insert(seq, failure)));
+            assert!(error.starts_with("failed messages: "), "{error}");
+        }
+        assert_refused(
+            "failed messages: ",
+            &[|machine| {
+                lane(machine)
+                    .failed
+                    .values_mut()
+                    .for_each(|failure| failure.attempts = 0)
+            }],
+        );
+        for seq in [0, 3] {
+            let due = Due {
+                at: Millis(0),
+                priority: 0,
+            };
+            let error = refusal(|machine| drop(machine.queues[0].due.insert(seq, due)));
+            assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+        }
+        assert_refused(
+            "delayed messages: one is out of order",
+            &[|machine| machine.queues[0].due.values_mut().for_each(|due| due.priority = 10)],
+        );
+        assert_refused(
+            "delayed messages: one that is not done has no due time",
+            &[|machine| drop(machine.queues[0].due.remove(&2))],
+        );
+    }
+
+    #[test]
+    fn messages_out_of_order_are_refused() {
+        // The last two of 17 bytes each are the delayed messages.
+        let mut snapshot = machine().snapshot();
+        let end = snapshot.len();
+        snapshot[end - 34..].rotate_left(17);
+        let error = Machine::restore(&snapshot).unwrap_err().to_string();
+        assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+    }
+
+    #[test]
+    fn queues_and_totals_that_cannot_be_are_refused() {
+        assert_refused(
+            "queues: two have the same name",
+            &[|machine| machine.queues.push(Queue::new("q".into()))],
+        );
+        assert_refused(
+            "totals: what is done and what is not",
+            &[
+                |machine| machine.totals.published += 1,
+                |machine| machine.totals.purged += 1,
+                |machine| machine.totals.expired += 1,
+                |machine| machine.totals.acked -= 1,
+            ],
+        );
+        assert_refused(
+            "totals: one is higher than there can be messages",
+            &[|machine| machine.totals.nacked = u64::MAX],
+        );
+    }
+
+    #[test]
+    fn a_snapshot_from_the_future_is_refused_by_number() {
+        let mut bytes = Machine::default().snapshot();
+        bytes[0] = 2;
+        let error = Machine::restore(&bytes).unwrap_err();
+        assert_eq!(error.to_string(), "snapshot format: 2 is unknown to this version");
+    }
+}

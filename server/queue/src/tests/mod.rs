@@ -1,0 +1,9 @@
+//! The rules of the queue plane one by one, and all of them against a model.
+
+mod decoding;
+mod fixture;
+mod leadership;
+mod model;
+mod random;
+mod rules;
+mod settling;

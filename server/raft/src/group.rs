@@ -1,0 +1,327 @@
+//! A group on this node: opens it, takes proposals, tells its handler of leadership, takes checkpoints.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
+use boltq_log::{EntryId, GroupLog};
+use openraft::async_runtime::WatchReceiver;
+use openraft::impls::BasicNode;
+use openraft::raft::ReadPolicy;
+use openraft::{Config, ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::config::GroupConfig;
+use crate::entry::{Commands, Proposal};
+use crate::error::{ApplyError, GroupError, ProposeError};
+use crate::network::NoPeers;
+use crate::proposer::Proposer;
+use crate::store::{LogStore, MachineStore};
+use crate::types::TypeConfig;
+
+/// Followers hear from their leader this often.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+const ELECTION_MIN: Duration = Duration::from_millis(1_000);
+const ELECTION_MAX: Duration = Duration::from_millis(2_000);
+/// How long a checkpoint that failed is left alone before the next attempt.
+const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+/// How long stopping waits for openraft.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+
+/// What a plane does with the entries of its group. Calls come one at a time, from one task.
+pub trait GroupHandler: Send + Sync + 'static {
+    /// The answer to one command.
+    type Outcome: Send + Sync + 'static;
+
+    /// Applies the commands of an entry, gives one outcome for each, and tells the log where records are.
+    ///
+    /// # Errors
+    /// The entry cannot be understood or placed. The group stops.
+    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Self::Outcome>, ApplyError>;
+
+    /// The state after the last entry that was applied.
+    fn snapshot(&self) -> Vec<u8>;
+
+    /// Replaces the state by that of a snapshot.
+    ///
+    /// # Errors
+    /// The snapshot is damaged or of an unknown version.
+    fn restore(&self, state: &[u8]) -> Result<(), DecodeError>;
+
+    /// This node leads from now on, with everything applied that was committed before, or it no longer does.
+    fn leadership(&self, leading: bool);
+}
+
+/// What happened in a group so far.
+pub(crate) struct Progress {
+    pub(crate) applied_entries: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) leader_changes: AtomicU64,
+    pub(crate) checkpoint_interval_bytes: u64,
+    pub(crate) checkpoint_due: Notify,
+}
+
+/// A group at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Who leads, as far as this node knows.
+    pub leader: Option<NodeId>,
+    /// Whether it is this node.
+    pub leading: bool,
+    /// The term.
+    pub term: Term,
+    /// The last entry of the log.
+    pub last: Option<LogIndex>,
+    /// The last entry that was applied.
+    pub applied: Option<LogIndex>,
+    /// Entries applied since the start.
+    pub applied_entries: u64,
+    /// Checkpoints written since the start.
+    pub checkpoints: u64,
+    /// How often the leader changed since the start.
+    pub leader_changes: u64,
+    /// Why the group stopped, if it did.
+    pub failed: Option<String>,
+}
+
+type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
+
+/// Handle of a group; clones are cheap and share it.
+pub struct Group<H: GroupHandler> {
+    inner: Arc<Inner<H>>,
+}
+
+struct Inner<H: GroupHandler> {
+    config: GroupConfig,
+    raft: Raft<H>,
+    handler: Arc<H>,
+    proposer: Proposer<H::Outcome>,
+    progress: Arc<Progress>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<H: GroupHandler> Clone for Group<H> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<H: GroupHandler> Group<H> {
+    /// Opens a group from its log. A new one starts with this node as the only member.
+    ///
+    /// # Errors
+    /// The checkpoint or the log cannot be read.
+    pub async fn open(config: GroupConfig, log: GroupLog, handler: Arc<H>) -> Result<Self, GroupError> {
+        let progress = Arc::new(Progress {
+            applied_entries: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            leader_changes: AtomicU64::new(0),
+            checkpoint_interval_bytes: config.checkpoint_interval_bytes,
+            checkpoint_due: Notify::new(),
+        });
+        let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone())
+            .map_err(|source| GroupError::Checkpoint { group: config.group, source })?;
+        let raft_config = raft_config(&config)?;
+        let raft = Raft::new(config.node.0, Arc::new(raft_config), NoPeers, LogStore::new(log), machine)
+            .await
+            .map_err(|error| raft_error(config.group, &error))?;
+        let proposer = Proposer::new(config.proposal_bytes_max);
+        let inner = Arc::new(Inner { config, raft, handler, proposer, progress, tasks: Mutex::new(Vec::new()) });
+        inner.start().await?;
+        Ok(Self { inner })
+    }
+
+    /// Proposes commands and waits for their outcomes, which are in the order of the commands.
+    ///
+    /// # Errors
+    /// Another node leads, or the group stopped; then the outcome is unknown.
+    pub async fn propose(&self, proposal: Proposal) -> Result<Vec<H::Outcome>, ProposeError> {
+        self.inner.proposer.propose(proposal).await
+    }
+
+    /// Bytes that may be proposed now without waiting for others.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        self.inner.proposer.room_bytes()
+    }
+
+    /// What the group is doing.
+    #[must_use]
+    pub fn status(&self) -> GroupStatus {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let progress = &self.inner.progress;
+        GroupStatus {
+            leader: metrics.current_leader.map(NodeId),
+            leading: metrics.state == ServerState::Leader,
+            term: Term(metrics.current_term),
+            last: metrics.last_log_index.map(LogIndex),
+            applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
+            applied_entries: progress.applied_entries.load(Ordering::Relaxed),
+            checkpoints: progress.checkpoints.load(Ordering::Relaxed),
+            leader_changes: progress.leader_changes.load(Ordering::Relaxed),
+            failed: metrics.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// Returns when the group has stopped by itself, with the reason.
+    pub async fn failed(&self) -> String {
+        let mut metrics = self.inner.raft.metrics();
+        loop {
+            if let Err(error) = &metrics.borrow_watched().running_state {
+                return error.to_string();
+            }
+            if metrics.changed().await.is_err() {
+                return "openraft ended".to_owned();
+            }
+        }
+    }
+
+    /// Writes a checkpoint now, so that the next start has nothing to replay. A failure is logged; the log has everything.
+    pub async fn checkpoint(&self) {
+        self.inner.checkpoint().await;
+    }
+
+    /// Refuses new proposals, tells waiting callers, and stops.
+    pub async fn shutdown(&self) {
+        self.inner.proposer.close();
+        if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
+            tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
+        }
+        let tasks = std::mem::take(&mut *self.inner.tasks.lock());
+        for task in tasks {
+            task.abort();
+            // Either it ended or it was aborted; both are what is wanted.
+            let _ = task.await;
+        }
+    }
+}
+
+impl<H: GroupHandler> Inner<H> {
+    async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
+        let group = self.config.group;
+        let known = self.raft.is_initialized().await.map_err(|error| raft_error(group, &error))?;
+        if !known {
+            let node = BasicNode { addr: self.config.address.clone() };
+            let members = BTreeMap::from([(self.config.node.0, node)]);
+            self.raft.initialize(members).await.map_err(|error| raft_error(group, &error))?;
+        }
+        let voters: Vec<u64> = self.raft.voter_ids().collect();
+        if voters == [self.config.node.0] && !self.raft.is_leader() {
+            // Nobody else can be leader, so there is nothing to wait for.
+            self.raft.trigger().elect(false).await.map_err(|error| raft_error(group, &error))?;
+        }
+        let proposer = self.proposer.clone().run(self.raft.clone(), self.config.entry_bytes_max);
+        let tasks = [
+            tokio::spawn(proposer),
+            tokio::spawn(self.clone().watch_leadership()),
+            tokio::spawn(self.clone().take_checkpoints()),
+        ];
+        self.tasks.lock().extend(tasks);
+        Ok(())
+    }
+
+    async fn watch_leadership(self: Arc<Self>) {
+        let mut metrics = self.raft.server_metrics();
+        let mut leading = false;
+        let mut leader = None;
+        loop {
+            let (state, current) = {
+                let metrics = metrics.borrow_watched();
+                (metrics.state, metrics.current_leader)
+            };
+            if current != leader {
+                leader = current;
+                self.progress.leader_changes.fetch_add(1, Ordering::Relaxed);
+            }
+            let leads = state == ServerState::Leader;
+            if leads && !leading {
+                leading = self.confirm_leadership().await;
+            } else if !leads && leading {
+                leading = false;
+                self.handler.leadership(false);
+            }
+            if leads == leading && metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Leading means that everything committed before is applied; only then may the plane hand anything out.
+    async fn confirm_leadership(&self) -> bool {
+        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => {
+                self.handler.leadership(true);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(group = %self.config.group, %error, "leadership not confirmed yet");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                false
+            }
+        }
+    }
+
+    async fn take_checkpoints(self: Arc<Self>) {
+        loop {
+            self.progress.checkpoint_due.notified().await;
+            if !self.checkpoint().await {
+                tokio::time::sleep(CHECKPOINT_RETRY).await;
+                self.progress.checkpoint_due.notify_one();
+            }
+        }
+    }
+
+    /// Whether it was written.
+    async fn checkpoint(&self) -> bool {
+        let group = self.config.group;
+        let taken = match self.raft.with_state_machine(|machine| { let taken = machine.take(); Box::pin(async move { taken }) }).await {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return true,
+            Err(error) => {
+                tracing::debug!(%group, %error, "no checkpoint: the group stopped");
+                return false;
+            }
+        };
+        match tokio::task::spawn_blocking(move || taken.write()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%group, %error, "checkpoint not written; it is tried again");
+                return false;
+            }
+            Err(error) => {
+                tracing::error!(%group, %error, "checkpoint task failed");
+                return false;
+            }
+        }
+        self.progress.checkpoints.fetch_add(1, Ordering::Relaxed);
+        // openraft learns of the checkpoint and gives up the entries that it covers.
+        if let Err(error) = self.raft.trigger().snapshot().await {
+            tracing::debug!(%group, %error, "checkpoint not announced: the group stopped");
+        }
+        true
+    }
+}
+
+fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let raft_config = Config {
+        cluster_name: format!("boltq-{}", config.group),
+        heartbeat_interval: millis(HEARTBEAT),
+        election_timeout_min: millis(ELECTION_MIN),
+        election_timeout_max: millis(ELECTION_MAX),
+        // By bytes of log instead, see `take_checkpoints`.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        ..Config::default()
+    };
+    raft_config.validate().map_err(|error| raft_error(config.group, &error))
+}
+
+fn raft_error(group: GroupId, error: &dyn std::fmt::Display) -> GroupError {
+    GroupError::Raft { group, what: error.to_string() }
+}

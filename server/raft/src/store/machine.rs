@@ -1,0 +1,161 @@
+//! The state machine of a group as openraft drives it, and its checkpoints.
+//!
+//! A checkpoint is taken between two applies, so that its state and the places of its records are of the same moment; it
+//! is written while applying goes on.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use boltq_core::DecodeError;
+use boltq_log::{Capture, CheckpointError, EntryId, GroupLog};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use openraft::EntryPayload;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+
+use super::invalid_data;
+use crate::encoding::{read_stored_membership, to_entry_id, to_log_id, write_stored_membership};
+use crate::entry::Commands;
+use crate::group::{GroupHandler, Progress};
+use crate::types::{EntryData, LogId, Outcomes, RaftEntry, SnapshotMeta, StoredMembership, TypeConfig};
+
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, CheckpointData>;
+
+/// The state of a checkpoint, in the format of the state machine.
+pub(crate) type CheckpointData = Bytes;
+
+pub(crate) struct MachineStore<H> {
+    handler: Arc<H>,
+    log: GroupLog,
+    progress: Arc<Progress>,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+impl<H: GroupHandler> MachineStore<H> {
+    /// Starts from the newest checkpoint, if there is one.
+    pub(crate) fn open(handler: Arc<H>, log: GroupLog, progress: Arc<Progress>) -> Result<Self, DecodeError> {
+        let mut store =
+            Self { handler, log, progress, applied: None, membership: StoredMembership::default() };
+        if let Some(checkpoint) = store.log.checkpoint() {
+            store.membership = read_stored_membership(&checkpoint.meta)?;
+            store.handler.restore(&checkpoint.state)?;
+            store.applied = Some(to_log_id(checkpoint.applied));
+        }
+        Ok(store)
+    }
+
+    /// State, membership and places of this moment; nothing if nothing was applied yet.
+    pub(crate) fn take(&self) -> Option<Taken> {
+        let applied = to_entry_id(&self.applied?);
+        let (log, membership) = (self.log.clone(), self.membership.clone());
+        Some(Taken { applied, membership, state: self.handler.snapshot(), capture: self.log.capture(), log })
+    }
+
+    fn apply_one(&mut self, entry: RaftEntry) -> Result<Outcomes, io::Error> {
+        let outcomes = match entry.payload {
+            EntryPayload::Blank => Outcomes(None),
+            EntryPayload::Normal(EntryData(data)) => {
+                let commands = Commands::read(&data).map_err(invalid_data)?;
+                let id = to_entry_id(&entry.log_id);
+                let outcomes = self.handler.apply(id, commands).map_err(io::Error::other)?;
+                Outcomes(Some(Box::new(outcomes)))
+            }
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                Outcomes(None)
+            }
+        };
+        self.applied = Some(entry.log_id);
+        self.progress.applied_entries.fetch_add(1, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+}
+
+impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
+    type SnapshotData = CheckpointData;
+    type SnapshotBuilder = CheckpointBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let index = entry.log_id.index();
+            let outcomes = self.apply_one(entry).inspect_err(|error| {
+                tracing::error!(index, %error, "entry cannot be applied; the group stops");
+            })?;
+            if let Some(responder) = responder {
+                responder.send(outcomes);
+            }
+        }
+        if self.log.bytes_since_checkpoint() >= self.progress.checkpoint_interval_bytes {
+            self.progress.checkpoint_due.notify_one();
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<CheckpointBuilder> {
+        // Without a checkpoint there is nothing to build from yet; openraft asks again.
+        self.log.checkpoint().is_some().then(|| CheckpointBuilder { log: self.log.clone() })
+    }
+
+    async fn get_snapshot_builder(&mut self) -> CheckpointBuilder {
+        CheckpointBuilder { log: self.log.clone() }
+    }
+
+    async fn install_snapshot(&mut self, _meta: &SnapshotMeta, _data: CheckpointData) -> Result<(), io::Error> {
+        // Only another node sends snapshots, and there is no network between nodes (see `crate::network`).
+        Err(io::Error::new(io::ErrorKind::Unsupported, "snapshots from other nodes are not available"))
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        current(&self.log)
+    }
+}
+
+fn current(log: &GroupLog) -> Result<Option<Snapshot>, io::Error> {
+    let Some(checkpoint) = log.checkpoint() else { return Ok(None) };
+    let meta = SnapshotMeta {
+        last_log_id: Some(to_log_id(checkpoint.applied)),
+        last_membership: read_stored_membership(&checkpoint.meta).map_err(invalid_data)?,
+    };
+    Ok(Some(Snapshot { meta, snapshot: checkpoint.state }))
+}
+
+/// Hands openraft the newest checkpoint that is durable. It writes nothing: a checkpoint that fails for want of room
+/// has to be tried again later, while openraft would take a failing build as the end of the group.
+pub(crate) struct CheckpointBuilder {
+    log: GroupLog,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
+    type SnapshotData = CheckpointData;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        current(&self.log)?.ok_or_else(|| io::Error::other("no checkpoint was written yet"))
+    }
+}
+
+/// A checkpoint that is still to be written.
+pub(crate) struct Taken {
+    log: GroupLog,
+    applied: EntryId,
+    membership: StoredMembership,
+    state: Vec<u8>,
+    capture: Capture,
+}
+
+impl Taken {
+    /// Writes and syncs it. Blocks.
+    pub(crate) fn write(self) -> Result<(), CheckpointError> {
+        let meta = write_stored_membership(&self.membership);
+        self.log.write_checkpoint(self.capture, self.applied, &meta, &self.state)
+    }
+}

@@ -1,0 +1,190 @@
+//! A group on its own node, over a real log: proposals, outcomes, checkpoints, restarts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use boltq_core::{DecodeError, GroupId, NodeId};
+use boltq_log::{EntryId, Log, LogConfig, OsFiles, Storage};
+use boltq_raft::{ApplyError, Commands, Group, GroupConfig, GroupHandler, Proposal, ProposeError};
+use bytes::BufMut;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Adds up numbers; the outcome is the sum so far. A zero cannot be applied.
+#[derive(Default)]
+struct Adder {
+    sum: Mutex<u64>,
+    leading: AtomicBool,
+    changed: Notify,
+}
+
+impl Adder {
+    async fn led(&self) {
+        while !self.leading.load(Ordering::Acquire) {
+            tokio::time::timeout(Duration::from_millis(10), self.changed.notified()).await.ok();
+        }
+    }
+}
+
+impl GroupHandler for Adder {
+    type Outcome = u64;
+
+    fn apply(&self, _entry: EntryId, commands: Commands<'_>) -> Result<Vec<u64>, ApplyError> {
+        let mut sum = self.sum.lock();
+        let mut outcomes = Vec::new();
+        for command in commands {
+            let number = u64::from_le_bytes(command?.bytes.try_into().unwrap());
+            if number == 0 {
+                return Err(DecodeError::Invalid { what: "number", why: "zero" }.into());
+            }
+            *sum += number;
+            outcomes.push(*sum);
+        }
+        Ok(outcomes)
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.sum.lock().to_le_bytes().to_vec()
+    }
+
+    fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
+        *self.sum.lock() = u64::from_le_bytes(state.try_into().unwrap());
+        Ok(())
+    }
+
+    fn leadership(&self, leading: bool) {
+        self.leading.store(leading, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
+fn add(numbers: &[u64]) -> Proposal {
+    let mut proposal = Proposal::new();
+    for number in numbers {
+        proposal.begin().put_u64_le(*number);
+    }
+    proposal
+}
+
+const GROUP: GroupId = GroupId(1);
+
+async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, Arc<Adder>, Group<Adder>) {
+    let log = Log::open(LogConfig { storage, ..LogConfig::default() }, Arc::new(OsFiles)).unwrap();
+    let adder = Arc::new(Adder::default());
+    let mut group_config = GroupConfig::new(GROUP, NodeId(7));
+    config(&mut group_config);
+    let group = Group::open(group_config, log.group(GROUP), adder.clone()).await.unwrap();
+    adder.led().await;
+    (log, adder, group)
+}
+
+fn disk(dir: &Path) -> Storage {
+    Storage::Disk { dir: dir.to_owned() }
+}
+
+#[tokio::test]
+async fn outcomes_come_back_in_the_order_of_the_commands() {
+    let (_log, _adder, group) = open(Storage::Memory, |_| ()).await;
+    assert_eq!(group.propose(add(&[1, 2, 3])).await.unwrap(), [1, 3, 6]);
+    assert_eq!(group.propose(add(&[])).await.unwrap(), Vec::<u64>::new());
+    assert_eq!(group.propose(add(&[4])).await.unwrap(), [10]);
+    group.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_callers_get_their_own_outcomes() {
+    let (_log, adder, group) = open(Storage::Memory, |config| config.entry_bytes_max = 100).await;
+    let callers = (0..200).map(|_| {
+        let group = group.clone();
+        tokio::spawn(async move {
+            let outcomes = group.propose(add(&[1, 1])).await.unwrap();
+            assert_eq!(outcomes[0] + 1, outcomes[1]);
+            outcomes[1]
+        })
+    });
+    let mut sums = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        sums.push(caller.await.unwrap());
+    }
+    sums.sort_unstable();
+    assert_eq!(sums, (1..=200).map(|n| n * 2).collect::<Vec<u64>>());
+    assert_eq!(*adder.sum.lock(), 400);
+    group.shutdown().await;
+}
+
+#[tokio::test]
+async fn state_survives_restarts_with_and_without_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sum = 0;
+    for round in 0..6 {
+        let (log, adder, group) = open(disk(dir.path()), |_| ()).await;
+        assert_eq!(*adder.sum.lock(), sum, "round {round}");
+        sum = group.propose(add(&[1, 10])).await.unwrap()[1];
+        if round % 2 == 0 {
+            group.checkpoint().await;
+            sum = group.propose(add(&[100])).await.unwrap()[0];
+        }
+        group.shutdown().await;
+        log.close();
+    }
+    assert_eq!(sum, 366);
+}
+
+#[tokio::test]
+async fn checkpoints_are_taken_by_bytes_and_purge_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _adder, group) = open(disk(dir.path()), |config| config.checkpoint_interval_bytes = 4 << 10).await;
+    for _ in 0..500 {
+        group.propose(add(&[1; 10])).await.unwrap();
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while log.group(GROUP).raft_state().purged.is_none_or(|id| id.index.0 < 100) {
+        assert!(std::time::Instant::now() < deadline, "{:?}", group.status());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(group.status().checkpoints > 1);
+    group.shutdown().await;
+    log.close();
+    let (log, adder, group) = open(disk(dir.path()), |_| ()).await;
+    assert_eq!(*adder.sum.lock(), 5_000);
+    group.shutdown().await;
+    log.close();
+}
+
+#[tokio::test]
+async fn callers_beyond_the_budget_wait_and_are_served() {
+    let (_log, adder, group) = open(Storage::Memory, |config| config.proposal_bytes_max = 512).await;
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let group = group.clone();
+            tokio::spawn(async move { group.propose(add(&[1; 40])).await.unwrap() })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(*adder.sum.lock(), 2_000);
+    group.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_applied_stops_the_group_and_tells_the_callers() {
+    let (_log, adder, group) = open(Storage::Memory, |_| ()).await;
+    assert!(matches!(group.propose(add(&[0])).await, Err(ProposeError::Stopped)));
+    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed()).await.unwrap();
+    assert!(reason.contains("zero"), "{reason}");
+    assert!(group.propose(add(&[1])).await.is_err());
+    assert_eq!(*adder.sum.lock(), 0);
+    group.shutdown().await;
+}
+
+#[tokio::test]
+async fn proposals_after_the_end_are_refused() {
+    let (_log, _adder, group) = open(Storage::Memory, |_| ()).await;
+    group.shutdown().await;
+    assert!(matches!(group.propose(add(&[1])).await, Err(ProposeError::Stopped)));
+}

@@ -1,0 +1,245 @@
+//! The configuration as the rest of the server sees it: checked, typed, without a way to be wrong.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::api_key::ApiKey;
+use super::error::ConfigError;
+use super::keys as key;
+use super::layers::Settings;
+use super::{duration, kind::Integer};
+use crate::telemetry::LogFilter;
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Ports and connections.
+    pub server: ServerConfig,
+    /// Where messages are kept.
+    pub storage: StorageConfig,
+    /// What happens to messages.
+    pub queue: QueueConfig,
+    /// Threads.
+    pub performance: PerformanceConfig,
+    /// Who may come in.
+    pub security: SecurityConfig,
+    /// What is logged.
+    pub log: LogConfig,
+}
+
+/// Section `server`.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Address or name that both ports are opened on.
+    pub host: String,
+    /// Admin port; 0 takes a free one.
+    pub http_port: u16,
+    /// Messaging port; 0 takes a free one.
+    pub tcp_port: u16,
+    /// Connections, for each port.
+    pub connections_max: usize,
+    /// Body of a frame before authentication.
+    pub frame_bytes_before_auth_max: usize,
+    /// Failed AUTH frames per connection.
+    pub auth_attempts_max: u32,
+    /// After which a connection that takes no bytes is closed.
+    pub idle_write_timeout: Duration,
+    /// For requests in progress when the server stops.
+    pub shutdown_grace: Duration,
+}
+
+/// Section `storage`.
+#[derive(Debug, Clone)]
+pub struct StorageConfig {
+    /// Memory or disk.
+    pub mode: StorageMode,
+    /// For `StorageMode::Disk`.
+    pub data_dir: PathBuf,
+    /// For `StorageMode::Disk`.
+    pub sync: StorageSync,
+    /// Bytes of all files from which on they are rewritten.
+    pub compaction_threshold_bytes: u64,
+    /// Size of a file of the write-ahead log.
+    pub wal_file_bytes: u64,
+    /// Memory for recent messages.
+    pub cache_bytes: u64,
+}
+
+/// Where messages are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageMode {
+    /// In the process; nothing survives it.
+    Memory,
+    /// In files.
+    Disk,
+}
+
+impl StorageMode {
+    /// As it is written in the configuration and shown in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// When written data is forced to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageSync {
+    /// Before a request is answered.
+    Always,
+    /// Every so often.
+    Interval(Duration),
+    /// When the system likes.
+    Never,
+}
+
+/// `storage.sync` alone, without its interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SyncPolicy {
+    Always,
+    Interval,
+    Never,
+}
+
+/// Section `queue`.
+#[derive(Debug, Clone)]
+pub struct QueueConfig {
+    /// Deliveries after the first; 0 is none.
+    pub retries_max: u32,
+    /// Length of a lease.
+    pub ack_timeout: Duration,
+    /// Before the second delivery; doubles with each failure. Zero: no wait.
+    pub retry_backoff: Duration,
+    /// Upper bound of the wait.
+    pub retry_backoff_max: Duration,
+}
+
+/// Section `performance`.
+#[derive(Debug, Clone)]
+pub struct PerformanceConfig {
+    /// Threads that serve requests; `None`: as many as there are cores.
+    pub worker_threads: Option<NonZeroUsize>,
+}
+
+/// Section `security`.
+#[derive(Debug, Clone)]
+pub struct SecurityConfig {
+    /// What clients have to show.
+    pub api_key: ApiKey,
+}
+
+/// Section `log`.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// What is logged.
+    pub level: LogFilter,
+    /// How it is written.
+    pub format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object per line.
+    Json,
+}
+
+impl Config {
+    pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        Ok(Self {
+            server: ServerConfig::check(settings)?,
+            storage: StorageConfig::check(settings)?,
+            queue: QueueConfig::check(settings)?,
+            performance: PerformanceConfig {
+                worker_threads: NonZeroUsize::new(number(settings, &key::PERFORMANCE_WORKER_POOL)?),
+            },
+            security: SecurityConfig {
+                api_key: settings.get(&key::SECURITY_API_KEY)?,
+            },
+            log: LogConfig {
+                level: settings.get(&key::LOG_LEVEL)?,
+                format: settings.get(&key::LOG_FORMAT)?,
+            },
+        })
+    }
+}
+
+impl ServerConfig {
+    fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let server = Self {
+            host: settings.get(&key::SERVER_HOST)?,
+            http_port: number(settings, &key::SERVER_HTTP_PORT)?,
+            tcp_port: number(settings, &key::SERVER_TCP_PORT)?,
+            connections_max: number(settings, &key::SERVER_MAX_CONNECTIONS)?,
+            frame_bytes_before_auth_max: number(settings, &key::SERVER_MAX_FRAME_BYTES_BEFORE_AUTH)?,
+            auth_attempts_max: number(settings, &key::SERVER_AUTH_ATTEMPTS_MAX)?,
+            idle_write_timeout: settings.get(&key::SERVER_IDLE_WRITE_TIMEOUT)?,
+            shutdown_grace: settings.get(&key::SERVER_SHUTDOWN_GRACE)?,
+        };
+        if server.http_port == server.tcp_port && server.http_port != 0 {
+            return Err(ConfigError::Contradiction {
+                key: key::SERVER_HTTP_PORT.name,
+                value: server.http_port.to_string(),
+                other: key::SERVER_TCP_PORT.name,
+                other_value: server.tcp_port.to_string(),
+                rule: "the ports have to differ",
+            });
+        }
+        Ok(server)
+    }
+}
+
+impl StorageConfig {
+    fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let interval = settings.get(&key::STORAGE_SYNC_INTERVAL)?;
+        Ok(Self {
+            mode: settings.get(&key::STORAGE_MODE)?,
+            data_dir: settings.get(&key::STORAGE_DATA_DIR)?,
+            sync: match settings.get(&key::STORAGE_SYNC)? {
+                SyncPolicy::Always => StorageSync::Always,
+                SyncPolicy::Interval => StorageSync::Interval(interval),
+                SyncPolicy::Never => StorageSync::Never,
+            },
+            compaction_threshold_bytes: number(settings, &key::STORAGE_COMPACTION_THRESHOLD)?,
+            wal_file_bytes: number(settings, &key::STORAGE_WAL_FILE_BYTES)?,
+            cache_bytes: number(settings, &key::STORAGE_CACHE_BYTES)?,
+        })
+    }
+}
+
+impl QueueConfig {
+    fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let retries = match settings.get(&key::QUEUE_MAX_RETRY)? {
+            0 => key::QUEUE_MAX_RETRY.kind.default,
+            other => other.max(0),
+        };
+        let queue = Self {
+            retries_max: u32::try_from(retries).unwrap_or(u32::MAX),
+            ack_timeout: settings.get(&key::QUEUE_ACK_TIMEOUT)?,
+            retry_backoff: settings.get(&key::QUEUE_RETRY_BACKOFF)?,
+            retry_backoff_max: settings.get(&key::QUEUE_RETRY_BACKOFF_MAX)?,
+        };
+        if queue.retry_backoff > queue.retry_backoff_max {
+            return Err(ConfigError::Contradiction {
+                key: key::QUEUE_RETRY_BACKOFF.name,
+                value: duration::format(queue.retry_backoff),
+                other: key::QUEUE_RETRY_BACKOFF_MAX.name,
+                other_value: duration::format(queue.retry_backoff_max),
+                rule: "the first wait cannot be longer than the longest",
+            });
+        }
+        Ok(queue)
+    }
+}
+
+/// A number in the type that is wanted. The range of the key lies within it; should it ever not, the value is refused
+/// rather than cut.
+fn number<N: TryFrom<i64>>(settings: &Settings, key: &'static key::Key<Integer>) -> Result<N, ConfigError> {
+    let value = settings.get(key)?;
+    N::try_from(value).map_err(|_| settings.refusal(key))
+}

@@ -1,0 +1,202 @@
+//! The kinds of values that keys take, and what each accepts.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::duration;
+
+/// A value as it was written: with a type in the file, as text in a variable or flag.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Given {
+    Json(Value),
+    Text(String),
+}
+
+impl Given {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Json(value) => value.as_str(),
+            Self::Text(text) => Some(text),
+        }
+    }
+
+    fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Json(value) => value.as_i64(),
+            Self::Text(text) => text.parse().ok(),
+        }
+    }
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Json(value) => write!(f, "{value}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// What a key accepts, and what it means.
+pub(super) trait Kind {
+    type Value;
+
+    /// `None` if the value is of the wrong type or out of range.
+    fn read(&self, given: &Given) -> Option<Self::Value>;
+    /// The default, as one would write it in the file.
+    fn default_json(&self) -> Value;
+    /// What `read` accepts, for people.
+    fn allowed(&self) -> String;
+}
+
+/// A whole number within bounds.
+pub(super) struct Integer {
+    pub(super) default: i64,
+    pub(super) min: i64,
+    pub(super) max: i64,
+    pub(super) unit: &'static str,
+}
+
+impl Kind for Integer {
+    type Value = i64;
+
+    fn read(&self, given: &Given) -> Option<i64> {
+        given.integer().filter(|value| (self.min..=self.max).contains(value))
+    }
+
+    fn default_json(&self) -> Value {
+        self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        let space = if self.unit.is_empty() { "" } else { " " };
+        format!("{} to {}{space}{}", self.min, self.max, self.unit)
+    }
+}
+
+/// A duration within bounds: text with units, or a number of nanoseconds.
+pub(super) struct Time {
+    pub(super) default: Duration,
+    pub(super) min: Duration,
+    pub(super) max: Duration,
+}
+
+impl Kind for Time {
+    type Value = Duration;
+
+    fn read(&self, given: &Given) -> Option<Duration> {
+        let nanos = || given.integer().and_then(|nanos| u64::try_from(nanos).ok());
+        let parsed = given.text().and_then(duration::parse);
+        parsed
+            .or_else(|| nanos().map(Duration::from_nanos))
+            .filter(|value| (self.min..=self.max).contains(value))
+    }
+
+    fn default_json(&self) -> Value {
+        duration::format(self.default).into()
+    }
+
+    fn allowed(&self) -> String {
+        let (min, max) = (duration::format(self.min), duration::format(self.max));
+        format!("{min} to {max}")
+    }
+}
+
+/// Text with a meaning of its own.
+pub(super) struct Parsed<T> {
+    pub(super) default: &'static str,
+    pub(super) parse: fn(&str) -> Option<T>,
+    pub(super) allowed: &'static str,
+}
+
+impl<T> Kind for Parsed<T> {
+    type Value = T;
+
+    fn read(&self, given: &Given) -> Option<T> {
+        given.text().and_then(self.parse)
+    }
+
+    fn default_json(&self) -> Value {
+        self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        self.allowed.to_owned()
+    }
+}
+
+/// One of a few words, the first of which is the default.
+pub(super) struct Choice<T: 'static> {
+    pub(super) among: &'static [(&'static str, T)],
+}
+
+impl<T: Copy> Kind for Choice<T> {
+    type Value = T;
+
+    fn read(&self, given: &Given) -> Option<T> {
+        let text = given.text()?;
+        self.among
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, meaning)| *meaning)
+    }
+
+    fn default_json(&self) -> Value {
+        self.among.first().map_or(Value::Null, |(word, _)| (*word).into())
+    }
+
+    fn allowed(&self) -> String {
+        let words: Vec<_> = self.among.iter().map(|(word, _)| format!("`{word}`")).collect();
+        words.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const PORT: Integer = Integer {
+        default: 1,
+        min: 0,
+        max: 65_535,
+        unit: "",
+    };
+
+    #[test]
+    fn a_number_is_a_number_in_the_file_and_digits_elsewhere() {
+        assert_eq!(PORT.read(&Given::Json(json!(9090))), Some(9090));
+        assert_eq!(PORT.read(&Given::Text("9090".into())), Some(9090));
+        for wrong in [
+            json!("9090"),
+            json!(1.5),
+            json!(-1),
+            json!(65_536),
+            json!(true),
+            json!(null),
+        ] {
+            assert_eq!(PORT.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+        for wrong in ["", "x", "-1", "65536", "1.0"] {
+            assert_eq!(PORT.read(&Given::Text(wrong.into())), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_text_with_a_unit_or_nanoseconds() {
+        let time = Time {
+            default: Duration::from_secs(1),
+            min: Duration::from_millis(1),
+            max: Duration::from_secs(60),
+        };
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(time.read(&Given::Json(json!("1s"))), second);
+        assert_eq!(time.read(&Given::Json(json!(1_000_000_000))), second);
+        assert_eq!(time.read(&Given::Text("1s".into())), second);
+        assert_eq!(time.read(&Given::Text("1000000000".into())), second);
+        for wrong in [json!("61s"), json!("30"), json!(999_999), json!(-1), json!(null)] {
+            assert_eq!(time.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+    }
+}

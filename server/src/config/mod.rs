@@ -1,0 +1,30 @@
+//! What the operator wants, from four places: defaults, a JSON file, `BOLTQ_*` variables, flags. Later ones win.
+//!
+//! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
+//! changes something in this version. `unavailable` lists the documented keys of features that are still missing: they
+//! are accepted as long as they leave the feature off, and refused otherwise, because a key that is read and ignored
+//! is worse than one that stops the start. Everything else is unknown and refused with the closest name that is known.
+//!
+//! `load` is the only way to a [`Config`], so code behind it never sees an unchecked value.
+
+mod api_key;
+mod checked;
+mod document;
+mod duration;
+mod error;
+mod flags;
+mod keys;
+mod kind;
+mod layers;
+#[cfg(test)]
+mod tests;
+mod unavailable;
+
+pub use api_key::ApiKey;
+pub use checked::{
+    Config, LogConfig, LogFormat, PerformanceConfig, QueueConfig, SecurityConfig, ServerConfig, StorageConfig,
+    StorageMode, StorageSync,
+};
+pub use error::{ConfigError, Origin};
+pub use flags::{Action, Flags, with_double_dashes};
+pub use layers::{Loaded, load};

@@ -1,0 +1,310 @@
+//! Documented keys of features that this version does not have.
+//!
+//! Configuration files written for other versions carry them. A file may keep them as long as they switch nothing on:
+//! the section says `enabled: false`, or the value is the documented default.
+
+use serde_json::Value;
+
+use super::kind::Given;
+
+/// The keys of one feature.
+pub(super) struct Feature {
+    /// In a sentence: "… is not available in this version".
+    pub(super) name: &'static str,
+    /// Full name of the key that switches the section on.
+    pub(super) switch: Option<&'static str>,
+    pub(super) keys: &'static [Key],
+}
+
+/// A key, the value that leaves it off as JSON text, and its variable.
+pub(super) type Key = (&'static str, &'static str, Option<&'static str>);
+
+impl Feature {
+    /// Whether the value, whatever else is set, leaves the feature off.
+    pub(super) fn is_off(key: Key, given: &Given) -> bool {
+        let (_, off, _) = key;
+        let off: Value = serde_json::from_str(off).unwrap_or_default();
+        match given {
+            Given::Json(value) => *value == off || value.is_null(),
+            Given::Text(text) => match off {
+                Value::Bool(false) => matches!(text.as_str(), "false" | "0" | "no" | "off"),
+                Value::String(off) => *text == off,
+                Value::Array(_) => false,
+                other => *text == other.to_string(),
+            },
+        }
+    }
+
+    /// What to write instead of a value that was refused.
+    pub(super) fn remedy(&self, key: Key) -> String {
+        match self.switch {
+            Some(switch) if switch != key.0 => format!("remove the key, or set {switch} to false"),
+            _ => format!("remove the key, or set it to {}", key.1),
+        }
+    }
+}
+
+pub(super) static FEATURES: &[Feature] = &[
+    Feature {
+        name: "a gRPC port of its own (gRPC shares the messaging port)",
+        switch: None,
+        keys: &[("server.grpc_port", "0", Some("BOLTQ_GRPC_PORT"))],
+    },
+    Feature {
+        name: "forwarding to another node",
+        switch: None,
+        keys: &[("server.tcp_forward", "false", Some("BOLTQ_TCP_FORWARD"))],
+    },
+    Feature {
+        name: "TLS",
+        switch: Some("server.tls.enabled"),
+        keys: &[
+            ("server.tls.enabled", "false", Some("BOLTQ_TLS_ENABLED")),
+            ("server.tls.cert_file", r#""""#, None),
+            ("server.tls.key_file", r#""""#, None),
+            ("server.tls.ca_file", r#""""#, None),
+        ],
+    },
+    Feature {
+        name: "a bound on the messages of a queue (a backlog needs disk, not memory)",
+        switch: None,
+        keys: &[("queue.capacity", "1048576", None)],
+    },
+    Feature {
+        name: "the key-value cache",
+        switch: Some("cache.enabled"),
+        keys: &[
+            ("cache.enabled", "false", Some("BOLTQ_CACHE_ENABLED")),
+            ("cache.max_keys", "0", Some("BOLTQ_CACHE_MAX_KEYS")),
+            ("cache.default_ttl_ms", "0", None),
+            ("cache.cleanup_sec", "10", None),
+        ],
+    },
+    Feature {
+        name: "clustering",
+        switch: Some("cluster.enabled"),
+        keys: &[
+            ("cluster.enabled", "false", Some("BOLTQ_CLUSTER_ENABLED")),
+            ("cluster.node_id", r#""""#, Some("BOLTQ_NODE_ID")),
+            ("cluster.raft_addr", r#""0.0.0.0:9100""#, Some("BOLTQ_RAFT_ADDR")),
+            ("cluster.raft_dir", r#""./data/raft""#, Some("BOLTQ_RAFT_DIR")),
+            ("cluster.bootstrap", "false", Some("BOLTQ_BOOTSTRAP")),
+            ("cluster.peers", "[]", Some("BOLTQ_CLUSTER_PEERS")),
+            ("cluster.seeds", "[]", Some("BOLTQ_SEEDS")),
+            ("cluster.non_voter", "false", Some("BOLTQ_NON_VOTER")),
+            ("cluster.snapshot_threshold", "8192", None),
+            ("cluster.meta_raft_addr", r#""""#, Some("BOLTQ_META_RAFT_ADDR")),
+            ("cluster.queue_plane", "false", Some("BOLTQ_QUEUE_PLANE")),
+            ("cluster.rebalance", "false", Some("BOLTQ_REBALANCE")),
+            ("cluster.replication_factor", "3", Some("BOLTQ_REPLICATION_FACTOR")),
+            ("cluster.max_concurrent_moves", "4", None),
+            ("cluster.leave_on_shutdown", "false", None),
+            (
+                "cluster.session_timeout_seconds",
+                "15",
+                Some("BOLTQ_SESSION_TIMEOUT_SECONDS"),
+            ),
+        ],
+    },
+    Feature {
+        name: "the log for messaging",
+        switch: Some("messaging.stream.enabled"),
+        keys: &[
+            ("messaging.stream.enabled", "false", Some("BOLTQ_STREAM_ENABLED")),
+            ("messaging.stream.dir", r#""""#, Some("BOLTQ_STREAM_DIR")),
+            ("messaging.stream.groups", "8", None),
+            ("messaging.stream.default_partitions", "16", None),
+            ("messaging.stream.segment_bytes", "268435456", None),
+            ("messaging.stream.index_interval", "4096", None),
+            ("messaging.stream.retention_bytes", "0", None),
+            (
+                "messaging.stream.retention_age",
+                "0",
+                Some("BOLTQ_STREAM_RETENTION_AGE"),
+            ),
+            (
+                "messaging.stream.sync_on_append",
+                "null",
+                Some("BOLTQ_STREAM_SYNC_ON_APPEND"),
+            ),
+            ("messaging.stream.maintenance_interval", r#""30s""#, None),
+        ],
+    },
+    Feature {
+        name: "identity by token",
+        switch: Some("messaging.identity.enabled"),
+        keys: &[
+            ("messaging.identity.enabled", "false", Some("BOLTQ_IDENTITY_ENABLED")),
+            ("messaging.identity.keys", "[]", Some("BOLTQ_IDENTITY_KEY")),
+            ("messaging.identity.issuer", r#""""#, Some("BOLTQ_IDENTITY_ISSUER")),
+            ("messaging.identity.leeway", r#""60s""#, None),
+            (
+                "messaging.identity.allow_anonymous",
+                "true",
+                Some("BOLTQ_IDENTITY_ALLOW_ANONYMOUS"),
+            ),
+            ("messaging.identity.policy", "null", None),
+            ("messaging.identity.membership_cache_ttl", r#""30s""#, None),
+        ],
+    },
+    Feature {
+        name: "the gateway",
+        switch: Some("messaging.gateway.enabled"),
+        keys: &[
+            ("messaging.gateway.enabled", "false", Some("BOLTQ_GATEWAY_ENABLED")),
+            ("messaging.gateway.path", r#""/ws""#, Some("BOLTQ_GATEWAY_PATH")),
+            ("messaging.gateway.port", "0", Some("BOLTQ_GATEWAY_PORT")),
+            (
+                "messaging.gateway.resume_window",
+                r#""5m""#,
+                Some("BOLTQ_GATEWAY_RESUME_WINDOW"),
+            ),
+            ("messaging.gateway.pong_timeout", r#""90s""#, None),
+            ("messaging.gateway.max_subscriptions", "200", None),
+            ("messaging.gateway.send_buffer", "256", None),
+            ("messaging.gateway.read_limit", "1048576", None),
+            ("messaging.gateway.history_limit", "200", None),
+            (
+                "messaging.gateway.allowed_origins",
+                "[]",
+                Some("BOLTQ_GATEWAY_ALLOWED_ORIGINS"),
+            ),
+            ("messaging.gateway.tls", r#""off""#, None),
+        ],
+    },
+    Feature {
+        name: "presence",
+        switch: None,
+        keys: &[
+            ("messaging.presence.ttl", r#""90s""#, Some("BOLTQ_PRESENCE_TTL")),
+            ("messaging.presence.sweep_interval", r#""15s""#, None),
+            ("messaging.presence.region", r#""""#, Some("BOLTQ_PRESENCE_REGION")),
+        ],
+    },
+    Feature {
+        name: "chat",
+        switch: None,
+        keys: &[
+            (
+                "messaging.chat.fanout_on_write_limit",
+                "256",
+                Some("BOLTQ_FANOUT_ON_WRITE_LIMIT"),
+            ),
+            ("messaging.chat.conversation_partitions", "16", None),
+            ("messaging.chat.inbox_partitions", "1", None),
+            ("messaging.chat.membership_url", r#""""#, Some("BOLTQ_MEMBERSHIP_URL")),
+            ("messaging.chat.membership_timeout", r#""3s""#, None),
+            (
+                "messaging.chat.membership_auth_header",
+                r#""""#,
+                Some("BOLTQ_MEMBERSHIP_AUTH_HEADER"),
+            ),
+        ],
+    },
+    Feature {
+        name: "offline push",
+        switch: Some("messaging.push.enabled"),
+        keys: &[
+            ("messaging.push.enabled", "false", Some("BOLTQ_PUSH_ENABLED")),
+            ("messaging.push.webhook_url", r#""""#, Some("BOLTQ_PUSH_WEBHOOK_URL")),
+            ("messaging.push.auth_header", r#""""#, Some("BOLTQ_PUSH_AUTH_HEADER")),
+            ("messaging.push.timeout", r#""10s""#, None),
+            ("messaging.push.max_attempts", "5", None),
+            ("messaging.push.grace_delay", r#""3s""#, Some("BOLTQ_PUSH_GRACE_DELAY")),
+            ("messaging.push.scan_interval", r#""30s""#, None),
+        ],
+    },
+    Feature {
+        name: "recognising repeated messages",
+        switch: None,
+        keys: &[
+            ("messaging.dedup.ttl", r#""10m""#, None),
+            ("messaging.dedup.max_entries", "0", None),
+        ],
+    },
+    Feature {
+        name: "signals between devices",
+        switch: None,
+        keys: &[
+            ("messaging.signals.rate_per_second", "5", None),
+            ("messaging.signals.burst", "20", None),
+            ("messaging.signals.max_payload", "4096", None),
+            ("messaging.signals.subscriber_buffer", "64", None),
+        ],
+    },
+    Feature {
+        name: "replication of messaging",
+        switch: Some("messaging.replication.enabled"),
+        keys: &[
+            (
+                "messaging.replication.enabled",
+                "false",
+                Some("BOLTQ_REPLICATION_ENABLED"),
+            ),
+            ("messaging.replication.role", r#""""#, Some("BOLTQ_REPLICATION_ROLE")),
+            (
+                "messaging.replication.listen",
+                r#""""#,
+                Some("BOLTQ_REPLICATION_LISTEN"),
+            ),
+            (
+                "messaging.replication.leader_addr",
+                r#""""#,
+                Some("BOLTQ_REPLICATION_LEADER_ADDR"),
+            ),
+            (
+                "messaging.replication.secret",
+                r#""""#,
+                Some("BOLTQ_REPLICATION_SECRET"),
+            ),
+            ("messaging.replication.secret_env", r#""""#, None),
+            (
+                "messaging.replication.min_in_sync",
+                "1",
+                Some("BOLTQ_REPLICATION_MIN_IN_SYNC"),
+            ),
+            ("messaging.replication.ack_timeout", r#""5s""#, None),
+            ("messaging.replication.max_lag_in_sync", "10000", None),
+            ("messaging.replication.topics", "[]", Some("BOLTQ_REPLICATION_TOPICS")),
+            (
+                "messaging.replication.sync_on_apply",
+                "false",
+                Some("BOLTQ_REPLICATION_SYNC_ON_APPLY"),
+            ),
+        ],
+    },
+];
+
+/// Variables that belong to the command line client, to a second spelling of a key above, or to nothing in this version.
+pub(super) const OTHER_VARIABLES: [&str; 7] = [
+    "BOLTQ_ADDR",
+    "BOLTQ_CA_FILE",
+    "BOLTQ_TLS_INSECURE",
+    "BOLTQ_BOOTSTRAP_NODE_ID",
+    "BOLTQ_IDENTITY_KEY_ID",
+    "BOLTQ_JOIN_ADDR",
+    "BOLTQ_OUTPUT",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_off_value_is_json_and_leaves_its_key_off() {
+        for key in FEATURES.iter().flat_map(|feature| feature.keys) {
+            let off: Value = serde_json::from_str(key.1).unwrap();
+            assert!(Feature::is_off(*key, &Given::Json(off)), "{}", key.0);
+        }
+    }
+
+    #[test]
+    fn every_switch_is_one_of_its_keys_and_off_by_default() {
+        for feature in FEATURES {
+            if let Some(switch) = feature.switch {
+                let key = feature.keys.iter().find(|key| key.0 == switch);
+                assert_eq!(key.map(|key| key.1), Some("false"), "{switch}");
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Between the messages of the protos and the types of the service.
+
+use std::time::Duration;
+
+use boltq_core::MessageId;
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_proto::queue::v1::{Delivery as DeliveryProto, SettleFailure, SettleFailureReason};
+use boltq_proto::r#type::v1::Message;
+use bytes::Bytes;
+use prost_types::Timestamp;
+use tonic::Status;
+
+use super::error::invalid;
+use crate::service::{
+    Delivery, DeliveryToken, Handle, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, ServiceError, SettleError,
+};
+
+/// Where a content type other than JSON is kept in a record.
+const CONTENT_TYPE_HEADER: &str = "content-type";
+
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
+const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Adds a message to a batch.
+pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
+    let json = message.content_type == JSON_CONTENT_TYPE;
+    if json {
+        serde_json::from_slice::<serde::de::IgnoredAny>(&message.payload).map_err(|error| {
+            ServiceError::InvalidArgument {
+                what: format!("content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}"),
+            }
+        })?;
+    }
+    let new = NewMessage {
+        payload: &message.payload,
+        json,
+        priority: i64::from(message.priority),
+        delay_ns: nanos(message.delay.as_ref(), "message.delay")?,
+        ttl_ns: nanos(message.ttl.as_ref(), "message.ttl")?,
+    };
+    let named = !json && !message.content_type.is_empty();
+    let content_type = named.then_some((CONTENT_TYPE_HEADER, message.content_type.as_str()));
+    let headers = message.headers.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    batch.push(queue, &new, headers.filter(move |(key, _)| !named || *key != CONTENT_TYPE_HEADER).chain(content_type))
+}
+
+fn nanos(duration: Option<&prost_types::Duration>, what: &str) -> Result<i64, ServiceError> {
+    let Some(duration) = duration else { return Ok(0) };
+    let nanos = i128::from(duration.seconds) * 1_000_000_000 + i128::from(duration.nanos);
+    i64::try_from(nanos.max(0)).map_err(|_| ServiceError::InvalidArgument {
+        what: format!("{what} is {} s; at most {} s are allowed", duration.seconds, i64::MAX / 1_000_000_000),
+    })
+}
+
+/// A duration of a request within its bounds; unset is `None`.
+fn bounded(
+    duration: Option<prost_types::Duration>,
+    what: &str,
+    min: Duration,
+    max: Duration,
+) -> Result<Option<Duration>, Status> {
+    let Some(duration) = duration else { return Ok(None) };
+    let value = Duration::try_from(duration).map_err(|_| invalid(format!("{what} is negative")))?;
+    if value < min || value > max {
+        return Err(invalid(format!("{what} is {value:?}; {min:?} to {max:?} are allowed")));
+    }
+    Ok(Some(value))
+}
+
+pub(super) fn lease(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    bounded(duration, "lease", LEASE_MIN, LEASE_MAX)
+}
+
+pub(super) fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    bounded(duration, "delay", Duration::ZERO, DELAY_MAX)
+}
+
+pub(super) fn wait(duration: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    Ok(bounded(duration, "wait", Duration::ZERO, WAIT_MAX)?.unwrap_or(Duration::ZERO))
+}
+
+/// A count of a request: 0 is `default`, more than `max` is refused.
+pub(super) fn count(value: u32, what: &str, default: usize, max: usize) -> Result<usize, Status> {
+    match value as usize {
+        0 => Ok(default),
+        value if value > max => Err(invalid(format!("{what} is {value}; at most {max} are allowed"))),
+        value => Ok(value),
+    }
+}
+
+fn timestamp_ns(unix_ns: u64) -> Timestamp {
+    #[allow(clippy::cast_possible_truncation, reason = "under a thousand million")]
+    let nanos = (unix_ns % 1_000_000_000) as i32;
+    Timestamp { seconds: i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX), nanos }
+}
+
+pub(super) fn delivery(delivery: Delivery) -> DeliveryProto {
+    let token = Bytes::copy_from_slice(&delivery.token.to_bytes());
+    proto(token, delivery.id, delivery.attempts, &delivery.record)
+}
+
+pub(super) fn peeked(peeked: &Peeked) -> DeliveryProto {
+    proto(Bytes::new(), peeked.id, peeked.attempts, &peeked.record)
+}
+
+fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_core::Record) -> DeliveryProto {
+    let mut content_type = if record.json { JSON_CONTENT_TYPE.to_owned() } else { String::new() };
+    let mut headers = std::collections::BTreeMap::new();
+    for (key, value) in record.headers() {
+        if key == CONTENT_TYPE_HEADER && !record.json {
+            value.clone_into(&mut content_type);
+        } else {
+            headers.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    DeliveryProto {
+        delivery_token,
+        message_id: Bytes::copy_from_slice(&id.0),
+        payload: record.payload.clone(),
+        headers,
+        content_type,
+        priority: i32::from(record.priority),
+        published_at: Some(timestamp_ns(record.published_ns)),
+        attempts,
+        expires_at: record.expires.map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
+    }
+}
+
+/// Tokens and ids of a settlement as handles, with what each was called; what is none is answered by its failure.
+pub(super) struct Handles {
+    pub(super) handles: Vec<Handle>,
+    names: Vec<Bytes>,
+    malformed: Vec<SettleFailure>,
+}
+
+impl Handles {
+    pub(super) fn read(tokens: Vec<Bytes>, ids: Vec<Bytes>) -> Result<Self, Status> {
+        let given = tokens.len() + ids.len();
+        if given > BATCH_MESSAGES_MAX {
+            return Err(invalid(format!("{given} tokens and ids; at most {BATCH_MESSAGES_MAX} are allowed")));
+        }
+        let mut read = Self { handles: Vec::with_capacity(given), names: Vec::with_capacity(given), malformed: Vec::new() };
+        for token in tokens {
+            let handle = DeliveryToken::from_bytes(&token).map(Handle::Token);
+            read.add(token, handle);
+        }
+        for id in ids {
+            let handle = <[u8; 16]>::try_from(&id[..]).ok().map(|id| Handle::Id(MessageId(id)));
+            read.add(id, handle);
+        }
+        Ok(read)
+    }
+
+    fn add(&mut self, name: Bytes, handle: Option<Handle>) {
+        match handle {
+            Some(handle) => {
+                self.handles.push(handle);
+                self.names.push(name);
+            }
+            None => self.malformed.push(failure(name, SettleError::Malformed)),
+        }
+    }
+
+    /// How many were settled, and what became of the others.
+    pub(super) fn answer(self, results: &[Result<(), SettleError>]) -> (u32, Vec<SettleFailure>) {
+        let mut failures = self.malformed;
+        let mut settled = 0;
+        for (name, result) in self.names.into_iter().zip(results) {
+            match result {
+                Ok(()) => settled += 1,
+                Err(error) => failures.push(failure(name, *error)),
+            }
+        }
+        (settled, failures)
+    }
+}
+
+fn failure(token: Bytes, error: SettleError) -> SettleFailure {
+    let reason = match error {
+        SettleError::Malformed => SettleFailureReason::Malformed,
+        SettleError::NotFound => SettleFailureReason::NotFound,
+        SettleError::LeaseLost => SettleFailureReason::LeaseLost,
+    };
+    SettleFailure { token, reason: reason.into() }
+}

@@ -1,0 +1,51 @@
+//! From errors of the service to gRPC: code, `google.rpc.ErrorInfo` with a reason that is never renamed, and how long
+//! to wait.
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::service::ServiceError;
+
+const DOMAIN: &str = "boltq";
+
+/// The table: one row per error.
+fn code(error: &ServiceError) -> Code {
+    match error {
+        ServiceError::InvalidName(_)
+        | ServiceError::MessageTooLarge { .. }
+        | ServiceError::HeadersTooLarge { .. }
+        | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
+        ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
+        ServiceError::StorageFull | ServiceError::Overloaded { .. } => Code::ResourceExhausted,
+        ServiceError::NotLeader | ServiceError::Stopped => Code::Unavailable,
+        ServiceError::Storage { .. } => Code::DataLoss,
+    }
+}
+
+impl From<ServiceError> for Status {
+    fn from(error: ServiceError) -> Self {
+        let mut metadata = HashMap::new();
+        if let Some(wait) = error.retry_after() {
+            metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
+        }
+        let details = ErrorDetails::with_error_info(error.reason(), DOMAIN, metadata);
+        Self::with_error_details(code(&error), error.to_string(), details)
+    }
+}
+
+/// Refuses a member of a request.
+pub(super) fn invalid(what: impl Into<String>) -> Status {
+    ServiceError::InvalidArgument { what: what.into() }.into()
+}
+
+/// Refuses a caller without the right key.
+pub(super) fn unauthenticated() -> Status {
+    let details = ErrorDetails::with_error_info("UNAUTHENTICATED", DOMAIN, HashMap::new());
+    Status::with_error_details(
+        Code::Unauthenticated,
+        "unauthorized: send the API key of the server as metadata \"x-api-key\"",
+        details,
+    )
+}

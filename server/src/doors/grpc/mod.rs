@@ -1,0 +1,70 @@
+//! gRPC and gRPC-Web: one file per proto service, each method checks, calls, maps the error and answers.
+
+mod admin;
+mod auth;
+mod convert;
+mod error;
+mod queue;
+mod subscribe;
+
+use axum::Router;
+use boltq_core::limits::FRAME_BYTES_MAX;
+use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
+use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_web::GrpcWebLayer;
+
+use self::admin::AdminDoor;
+use self::auth::ApiKeyLayer;
+use self::queue::QueueDoor;
+use crate::config::ApiKey;
+use crate::service::Queues;
+
+/// Everything that speaks gRPC on the messaging port.
+///
+/// # Errors
+/// The descriptors of the protos are damaged, which only a broken build can do.
+pub fn router(
+    queues: &Queues,
+    health: HealthServer<impl Health>,
+    api_key: ApiKey,
+) -> Result<Router, tonic_reflection::server::Error> {
+    let queue = QueueServiceServer::new(QueueDoor::new(queues.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(boltq_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Older grpcurl asks for the alpha version of reflection only.
+    let routes = Routes::new(queue)
+        .add_service(admin)
+        .add_service(health)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    // tonic's own fallback answers plain HTTP requests as if they were gRPC.
+    Ok(routes
+        .into_axum_router()
+        .reset_fallback()
+        .route_layer(GrpcWebLayer::new())
+        .route_layer(ApiKeyLayer::new(api_key))
+        .fallback(unknown))
+}
+
+/// gRPC clients get a status that they understand, everybody else a 404.
+async fn unknown(request: Request<axum::body::Body>) -> Response<Body> {
+    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    if request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
+        let text = format!("{} is not a method of this server; see `grpcurl -plaintext ADDRESS list`", request.uri().path());
+        return tonic::Status::unimplemented(text).into_http();
+    }
+    let mut response = Response::new(Body::new(String::from("this port speaks gRPC and the binary protocol\n")));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}

@@ -1,0 +1,218 @@
+//! The two directions of a subscription.
+//!
+//! One task reads settlements, gathers all that are there into one call of the service, and answers those that asked for
+//! an answer. The other leases messages as long as the client has room for more. Both write into one channel that holds
+//! a few responses, so a client that does not read stops both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_proto::queue::v1::subscribe_request::Request as Kind;
+use boltq_proto::queue::v1::{SettleFailure, Settled, SubscribeInit, SubscribeRequest, SubscribeResponse};
+use bytes::Bytes;
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::convert::{self, Handles};
+use super::error::invalid;
+use crate::plane::Attachment;
+use crate::service::{Consumer, Queues, Settlement};
+
+const IN_FLIGHT_DEFAULT: usize = 256;
+const IN_FLIGHT_MAX: usize = 100_000;
+const BATCH_DEFAULT: usize = 128;
+/// Responses that may wait for the socket.
+const RESPONSES_MAX: usize = 16;
+
+type Responses = mpsc::Sender<Result<SubscribeResponse, Status>>;
+
+struct Subscription {
+    queues: Queues,
+    consumer: Consumer,
+    attachment: Attachment,
+    max_in_flight: usize,
+    max_batch: usize,
+    lease: Option<Duration>,
+    /// Told after each settlement: there may be room for more.
+    room: Notify,
+}
+
+/// Starts a subscription whose first request has to be its init.
+pub(super) async fn open(
+    queues: Queues,
+    mut requests: Streaming<SubscribeRequest>,
+) -> Result<impl Stream<Item = Result<SubscribeResponse, Status>>, Status> {
+    let Some(SubscribeRequest { request: Some(Kind::Init(init)) }) = requests.message().await? else {
+        return Err(invalid("the first request of a subscription has to be init"));
+    };
+    let subscription = Arc::new(Subscription::new(queues, init).await?);
+    let (responses, receiver) = mpsc::channel(RESPONSES_MAX);
+    let settling = subscription.clone();
+    tokio::spawn(async move {
+        let outcome = tokio::select! {
+            outcome = settling.settle(requests, &responses) => outcome,
+            outcome = subscription.deliver(&responses) => outcome,
+            // The client went away; its leases end with the subscription.
+            () = responses.closed() => return,
+        };
+        if let Err(status) = outcome {
+            // A client that is gone needs no status.
+            let _ = responses.send(Err(status)).await;
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+impl Subscription {
+    async fn new(queues: Queues, init: SubscribeInit) -> Result<Self, Status> {
+        let max_in_flight = convert::count(init.max_in_flight, "max_in_flight", IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX)?;
+        let max_batch = convert::count(init.max_batch, "max_batch", BATCH_DEFAULT, BATCH_MESSAGES_MAX)?;
+        let lease = convert::lease(init.lease)?;
+        let attachment = queues.attach(&init.queue).await?;
+        let consumer = queues.consumer();
+        Ok(Self { queues, consumer, attachment, max_in_flight, max_batch, lease, room: Notify::new() })
+    }
+
+    async fn deliver(&self, responses: &Responses) -> Result<(), Status> {
+        loop {
+            let room = self.room.notified();
+            let free = self.max_in_flight.saturating_sub(self.consumer.held());
+            if free == 0 {
+                room.await;
+                continue;
+            }
+            // A place in the channel first: what is leased can then be sent at once.
+            let Ok(permit) = responses.reserve().await else { return Ok(()) };
+            let max = free.min(self.max_batch);
+            let next = self.queues.next_deliveries(&self.consumer, &self.attachment, max, self.lease);
+            let deliveries = next.await?.into_iter().map(convert::delivery).collect();
+            permit.send(Ok(SubscribeResponse { deliveries, settled: Vec::new() }));
+        }
+    }
+
+    /// Ends when the client has closed its side. Deliveries end with it: nobody could settle them any more.
+    async fn settle(&self, mut requests: Streaming<SubscribeRequest>, responses: &Responses) -> Result<(), Status> {
+        let mut held_over = None;
+        loop {
+            let first = match held_over.take() {
+                Some(request) => request,
+                None => match requests.next().await {
+                    Some(request) => request?,
+                    None => return Ok(()),
+                },
+            };
+            let mut gathered = Gathered::new(first)?;
+            while gathered.tokens.len() < BATCH_MESSAGES_MAX {
+                let Some(Some(next)) = requests.next().now_or_never() else { break };
+                if let Some(other) = gathered.add(next?)? {
+                    held_over = Some(other);
+                    break;
+                }
+            }
+            self.carry_out(gathered, responses).await?;
+        }
+    }
+
+    async fn carry_out(&self, gathered: Gathered, responses: &Responses) -> Result<(), Status> {
+        let Gathered { action, tokens, parts } = gathered;
+        let mut failures = Vec::new();
+        for chunk in tokens.chunks(BATCH_MESSAGES_MAX) {
+            let handles = Handles::read(chunk.to_vec(), Vec::new())?;
+            let results = match action {
+                Action::Settle(how) => self.queues.settle(how, &handles.handles).await?,
+                Action::Extend(lease) => self.queues.extend(&handles.handles, lease)?,
+            };
+            failures.extend(handles.answer(&results).1);
+        }
+        self.room.notify_one();
+        let settled = answers(&parts, &tokens, &failures);
+        if !settled.is_empty() {
+            let response = SubscribeResponse { deliveries: Vec::new(), settled };
+            // A client that is gone ends the subscription by itself.
+            let _ = responses.send(Ok(response)).await;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Settle(Settlement),
+    Extend(Duration),
+}
+
+/// Requests of one kind that are carried out together.
+struct Gathered {
+    action: Action,
+    tokens: Vec<Bytes>,
+    /// Request id and number of tokens of each request.
+    parts: Vec<(u64, usize)>,
+}
+
+impl Gathered {
+    fn new(request: SubscribeRequest) -> Result<Self, Status> {
+        let (action, tokens, request_id) = read(request)?;
+        Ok(Self { action, parts: vec![(request_id, tokens.len())], tokens })
+    }
+
+    /// Gives the request back if it asks for something else.
+    fn add(&mut self, request: SubscribeRequest) -> Result<Option<SubscribeRequest>, Status> {
+        let (action, tokens, request_id) = read(request.clone())?;
+        if action != self.action {
+            return Ok(Some(request));
+        }
+        self.parts.push((request_id, tokens.len()));
+        self.tokens.extend(tokens);
+        Ok(None)
+    }
+}
+
+fn read(request: SubscribeRequest) -> Result<(Action, Vec<Bytes>, u64), Status> {
+    match request.request {
+        Some(Kind::Ack(ack)) => Ok((Action::Settle(Settlement::Ack), ack.delivery_tokens, ack.request_id)),
+        Some(Kind::Nack(nack)) => {
+            let how = Settlement::Nack { delay: convert::delay(nack.delay)?, dead_letter: nack.dead_letter };
+            Ok((Action::Settle(how), nack.delivery_tokens, nack.request_id))
+        }
+        Some(Kind::Extend(extend)) => {
+            let lease = convert::lease(extend.lease)?.ok_or_else(|| invalid("extend.lease is missing"))?;
+            Ok((Action::Extend(lease), extend.delivery_tokens, extend.request_id))
+        }
+        Some(Kind::Init(_)) => Err(invalid("init has to be the first request of a subscription, and the only one")),
+        None => Err(invalid("the request is empty")),
+    }
+}
+
+/// The answers to those requests that have a number, each with the failures of its own tokens.
+fn answers(parts: &[(u64, usize)], tokens: &[Bytes], failures: &[SettleFailure]) -> Vec<Settled> {
+    let mut answers = Vec::new();
+    let mut start = 0;
+    for (request_id, count) in parts {
+        let own = &tokens[start..start + count];
+        start += count;
+        if *request_id != 0 {
+            let failures = failures.iter().filter(|failure| own.contains(&failure.token)).cloned().collect();
+            answers.push(Settled { request_id: *request_id, failures });
+        }
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbered_requests_are_answered_and_only_with_their_own_failures() {
+        let token = |n: u8| Bytes::from(vec![n]);
+        let failure = |n| SettleFailure { token: token(n), reason: 2 };
+        let answers = answers(&[(0, 1), (7, 2), (8, 1)], &[token(1), token(2), token(3), token(4)], &[failure(1), failure(3)]);
+        assert_eq!(answers, [
+            Settled { request_id: 7, failures: vec![failure(3)] },
+            Settled { request_id: 8, failures: Vec::new() },
+        ]);
+    }
+}

@@ -1,0 +1,124 @@
+//! The loop that accepts connections and owns them until they end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::telemetry::{DoorMetrics, Gauge};
+
+/// Wait after a failure to accept that will not go away by itself at once: no file handles, no memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// One port.
+pub struct Acceptor {
+    /// For the log.
+    pub name: &'static str,
+    /// Bound already, so that its port is known before anything is served.
+    pub listener: TcpListener,
+    /// One more is closed at once.
+    pub connections_max: usize,
+    /// For connections when `stop` is cancelled.
+    pub grace: Duration,
+    /// Where connections are counted.
+    pub metrics: Arc<DoorMetrics>,
+    /// Which of its gauges is that of this port.
+    pub open: fn(&DoorMetrics) -> &Gauge,
+    /// No more connections are accepted from then on.
+    pub stop: CancellationToken,
+}
+
+impl Acceptor {
+    /// Serves connections until `stop` is cancelled and they have ended, or the grace has passed; what is left then is
+    /// dropped. `serve` has to watch the stop itself.
+    pub async fn run<S, F>(self, serve: S)
+    where
+        S: Fn(TcpStream) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut connections = JoinSet::new();
+        let mut full = false;
+        loop {
+            (self.open)(&self.metrics).set(connections.len());
+            let accepted = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    log_panic(self.name, ended);
+                    continue;
+                }
+                accepted = self.listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    self.accept_failed(&error).await;
+                    continue;
+                }
+            };
+            if connections.len() >= self.connections_max {
+                self.refuse(&mut full);
+                continue;
+            }
+            full = false;
+            // Requests are small and answered at once; waiting for more to send only costs time.
+            if stream.set_nodelay(true).is_ok() {
+                connections.spawn(serve(stream));
+            }
+        }
+        self.drain(connections).await;
+    }
+
+    /// One line when the limit is reached, not one for each connection beyond it.
+    fn refuse(&self, full: &mut bool) {
+        self.metrics.connections_refused.increment();
+        if !*full {
+            warn!(
+                port = self.name,
+                limit = self.connections_max,
+                "too many connections; closing new ones until there is room (server.max_connections)"
+            );
+        }
+        *full = true;
+    }
+
+    async fn accept_failed(&self, error: &io::Error) {
+        // The client gave up before we got to it: nothing is wrong here.
+        if error.kind() != io::ErrorKind::ConnectionAborted {
+            error!(port = self.name, %error, "cannot accept a connection; trying again");
+            sleep(ACCEPT_PAUSE).await;
+        }
+    }
+
+    async fn drain(self, mut connections: JoinSet<()>) {
+        drop(self.listener);
+        let all_ended = async {
+            while let Some(ended) = connections.join_next().await {
+                log_panic(self.name, ended);
+            }
+        };
+        if timeout(self.grace, all_ended).await.is_err() {
+            warn!(
+                port = self.name,
+                left = connections.len(),
+                grace = ?self.grace,
+                "closing connections that are still busy (server.shutdown_grace)"
+            );
+            connections.shutdown().await;
+        }
+        (self.open)(&self.metrics).set(0);
+    }
+}
+
+fn log_panic(port: &'static str, ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        error!(port, %error, "a connection ended by a fault of the server");
+    }
+}

@@ -1,0 +1,93 @@
+//! How HTTP connections are served.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// A batch of 1,000 messages fits, so that a sender does not stop in the middle of one.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// For several streams at a time.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const STREAMS_MAX: u32 = 1_024;
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+const HTTP1_BUFFER_BYTES_MAX: usize = 64 << 10;
+/// How soon a peer that is gone without a word is noticed: interval plus timeout.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the whole head of a request, and for the next request on an idle HTTP/1 connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Settings of HTTP connections, shared by those of a port.
+pub(super) type Http = Builder<TokioExecutor>;
+
+/// What is behind a port that speaks HTTP/1.1 alone; clones are cheap.
+#[derive(Clone)]
+pub struct HttpPort {
+    http: Arc<Http>,
+    router: Router,
+}
+
+impl HttpPort {
+    /// Every request goes to `router`.
+    pub fn new(router: Router) -> Self {
+        Self {
+            http: Arc::new(http1_and_2().http1_only()),
+            router,
+        }
+    }
+
+    /// Serves one connection until it ends, or soon after `stop` is cancelled.
+    pub async fn serve(self, stream: TcpStream, stop: CancellationToken) {
+        serve(stream, &self.http, self.router, &stop).await;
+    }
+}
+
+/// HTTP/2 with prior knowledge, and HTTP/1.1.
+pub(super) fn http1_and_2() -> Http {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HTTP1_BUFFER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Serves one connection. When `stop` is cancelled it takes no more requests and ends with the last one in progress.
+pub(super) async fn serve<S>(io: S, http: &Http, router: Router, stop: &CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(router);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        // What clients do wrong or leave undone is theirs to see; here it is of interest only to who looks for it.
+        debug!(%error, "HTTP connection ended early");
+    }
+}

@@ -1,0 +1,47 @@
+//! Command bytes.
+
+/// What a client can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    Publish,
+    Consume,
+    Ack,
+    Nack,
+    Ping,
+    Stats,
+    Auth,
+    Prefetch,
+    ConfirmSelect,
+    /// Joining and leaving, which need a cluster.
+    ClusterChange,
+    ClusterStatus,
+    /// In the protocol, and not in this version; with the name that the protocol has for it.
+    Unavailable(&'static str),
+    /// Not in the protocol.
+    Unknown(u8),
+}
+
+impl Command {
+    pub(super) fn of(code: u8) -> Self {
+        match code {
+            0x01 => Self::Publish,
+            0x02 => Self::Unavailable("PUBLISH_TOPIC"),
+            0x03 => Self::Consume,
+            0x04 => Self::Ack,
+            0x05 => Self::Nack,
+            0x06 => Self::Ping,
+            0x07 => Self::Stats,
+            0x08 => Self::Auth,
+            0x09 => Self::Prefetch,
+            0x10 | 0x11 => Self::ClusterChange,
+            0x12 => Self::ClusterStatus,
+            0x13 => Self::ConfirmSelect,
+            0x14 => Self::Unavailable("EXCHANGE_DECLARE"),
+            0x15 => Self::Unavailable("EXCHANGE_DELETE"),
+            0x16 => Self::Unavailable("BIND_QUEUE"),
+            0x17 => Self::Unavailable("UNBIND_QUEUE"),
+            0x18 => Self::Unavailable("PUBLISH_EXCHANGE"),
+            other => Self::Unknown(other),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! One connection: reading, answering, writing, closing.
+
+use std::borrow::Cow;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::MessageId;
+use boltq_core::limits::FRAME_BYTES_MAX;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::command::Command;
+use super::frame::{self, HEADER_BYTES, Start};
+use super::input::{self, Input};
+use super::reply::{self, Confirm, Refusal};
+use super::request::{Request, Single};
+use super::run::{Next, PublishRun, Run};
+use crate::config::{ApiKey, ServerConfig};
+use crate::service::{Consumer, Delivery, Handle, Queues, ServiceError, Settlement};
+use crate::telemetry::DoorMetrics;
+
+/// Replies gathered before they are written although more requests are waiting.
+const OUT_BYTES_MAX: usize = 256 << 10;
+/// Room for the replies to a handful of requests.
+const OUT_BYTES_START: usize = 2 << 10;
+/// Messages leased at a time, so that a long run of CONSUMEs does not have all of its messages in memory at once.
+const CONSUME_MESSAGES_MAX: usize = 16;
+/// Closing while bytes of the client are unread would reset the connection, and take replies with it that are still on
+/// their way. So it is given this time and these bytes to read them and close.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+
+/// What a connection may do.
+struct Limits {
+    /// Body of a frame before authentication, where a key is wanted.
+    frame_bytes_before_auth_max: usize,
+    /// Failed AUTH frames after which a connection is closed.
+    auth_attempts_max: u32,
+    /// A connection that accepts no bytes for so long is closed.
+    idle_write_timeout: Duration,
+}
+
+/// The binary protocol.
+pub struct Door {
+    queues: Queues,
+    api_key: ApiKey,
+    limits: Limits,
+    metrics: Arc<DoorMetrics>,
+}
+
+impl Door {
+    /// In front of these queues.
+    pub fn new(queues: Queues, api_key: ApiKey, config: &ServerConfig, metrics: Arc<DoorMetrics>) -> Self {
+        let limits = Limits {
+            frame_bytes_before_auth_max: config.frame_bytes_before_auth_max,
+            auth_attempts_max: config.auth_attempts_max,
+            idle_write_timeout: config.idle_write_timeout,
+        };
+        Self {
+            queues,
+            api_key,
+            limits,
+            metrics,
+        }
+    }
+
+    /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when
+    /// `stop` is cancelled. What it had leased is then available to others.
+    pub async fn serve<S>(&self, io: S, input: Input, peer: Option<SocketAddr>, stop: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut connection = Connection {
+            door: self,
+            io,
+            peer,
+            out: Vec::new(),
+            consumer: self.queues.consumer(),
+            authenticated: !self.api_key.required(),
+            auth_attempts: 0,
+            prefetch: None,
+            confirms: None,
+        };
+        match connection.run(input, stop).await {
+            Ok(()) => connection.close().await,
+            Err(error) => debug!(?peer, %error, "connection broke"),
+        }
+    }
+}
+
+struct Connection<'d, S> {
+    door: &'d Door,
+    io: S,
+    peer: Option<SocketAddr>,
+    /// Replies that are not written yet.
+    out: Vec<u8>,
+    consumer: Consumer,
+    authenticated: bool,
+    auth_attempts: u32,
+    prefetch: Option<usize>,
+    /// In confirm mode, the number of successful publishes since it was switched on.
+    confirms: Option<u64>,
+}
+
+/// Why no more requests are answered.
+struct Closing;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+    /// Returns when the connection is to be closed in good order.
+    async fn run(&mut self, mut input: Input, stop: CancellationToken) -> io::Result<()> {
+        let mut stopped = pin!(stop.cancelled());
+        loop {
+            self.out.reserve(OUT_BYTES_START);
+            let (used, closing) = self.answer(input.bytes()).await?;
+            input.consume(used);
+            self.flush().await?;
+            // An idle connection holds no buffer.
+            self.out = Vec::new();
+            if let Some(Closing) = closing {
+                return Ok(());
+            }
+            let read = tokio::select! {
+                biased;
+                () = stopped.as_mut() => return Ok(()),
+                read = input.fill(&mut self.io) => read?,
+            };
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Answers all whole frames, and returns how many bytes they have.
+    async fn answer(&mut self, bytes: &[u8]) -> io::Result<(usize, Option<Closing>)> {
+        let mut run = None;
+        let mut used = 0;
+        let mut closing = None;
+        while let Start::Frame { code, body_bytes, body } = frame::start(&bytes[used..]) {
+            let command = Command::of(code);
+            if let Err(end) = self.admit(command, body_bytes) {
+                closing = Some(end);
+                break;
+            }
+            let Some(body) = body else { break };
+            used += HEADER_BYTES + body_bytes;
+            match Run::next(run.as_mut(), Request::read(command, body), &self.door.queues) {
+                Next::Joined => {}
+                Next::Run(next) => self.finish(run.replace(next)).await?,
+                Next::Alone(request) => {
+                    self.finish(run.take()).await?;
+                    closing = self.answer_alone(&request);
+                }
+            }
+            if closing.is_some() {
+                break;
+            }
+        }
+        self.finish(run).await?;
+        Ok((used, closing))
+    }
+
+    /// Looks at a header, before the body is read.
+    fn admit(&mut self, command: Command, body_bytes: usize) -> Result<(), Closing> {
+        if !self.authenticated && command != Command::Auth {
+            self.door.metrics.frames_rejected.increment();
+            debug!(peer = ?self.peer, ?command, "closing a connection that does not authenticate");
+            reply::error(&mut self.out, "authentication required, send AUTH first");
+            return Err(Closing);
+        }
+        let limit = if self.authenticated {
+            FRAME_BYTES_MAX
+        } else {
+            self.door.limits.frame_bytes_before_auth_max
+        };
+        if body_bytes > limit {
+            self.door.metrics.frames_rejected.increment();
+            warn!(peer = ?self.peer, ?command, body_bytes, limit, "closing a connection: frame over the limit");
+            return Err(Closing);
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, run: Option<Run<'_>>) -> io::Result<()> {
+        match run {
+            None => return Ok(()),
+            Some(Run::Publish(run)) => self.publish(run).await,
+            Some(Run::Settle { how, ids }) => self.settle(how, &ids).await,
+            Some(Run::Consume { queue, count }) => self.consume(&queue, count).await?,
+        }
+        self.flush_if_long().await
+    }
+
+    async fn publish(&mut self, run: PublishRun<'_>) {
+        let published = if run.batch.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.door.queues.publish(run.batch).await
+        };
+        let failure = published
+            .as_ref()
+            .err()
+            .map_or(Refusal::from(&ServiceError::Stopped), Refusal::from);
+        let mut ids = published.unwrap_or_default().into_iter();
+        for request in run.requests {
+            match request.map(|queue| (queue, ids.next())) {
+                Ok((queue, Some(id))) => {
+                    let confirm = self.next_confirm();
+                    reply::published(&mut self.out, id, &queue, confirm);
+                }
+                Ok((_, None)) => reply::refusal(&mut self.out, &failure),
+                Err(refusal) => reply::refusal(&mut self.out, &refusal),
+            }
+        }
+    }
+
+    fn next_confirm(&mut self) -> Option<Confirm> {
+        let seq_no = self.confirms.as_mut()?;
+        *seq_no += 1;
+        Some(Confirm { seq_no: *seq_no })
+    }
+
+    async fn settle(&mut self, how: Settlement, ids: &[Cow<'_, str>]) {
+        let parsed: Vec<Option<MessageId>> = ids.iter().map(|id| id.parse().ok()).collect();
+        let handles: Vec<Handle> = parsed.iter().flatten().map(|id| Handle::Id(*id)).collect();
+        let settled = match self.door.queues.settle(how, &handles).await {
+            Ok(settled) => settled,
+            Err(error) => {
+                return ids
+                    .iter()
+                    .for_each(|_| reply::refusal(&mut self.out, &Refusal::from(&error)));
+            }
+        };
+        let status = if how == Settlement::Ack { "acked" } else { "nacked" };
+        let mut settled = settled.into_iter();
+        for (id, parsed) in ids.iter().zip(parsed) {
+            match parsed.and_then(|_| settled.next()) {
+                Some(Ok(())) => reply::status(&mut self.out, status),
+                Some(Err(_)) | None => reply::not_pending(&mut self.out, id),
+            }
+        }
+    }
+
+    /// Answers `count` CONSUMEs as if they came one after the other.
+    async fn consume(&mut self, queue: &str, count: usize) -> io::Result<()> {
+        let mut left = count;
+        while left > 0 {
+            let wanted = self
+                .prefetch
+                .map_or(left, |limit| left.min(limit.saturating_sub(self.consumer.held())));
+            if wanted == 0 {
+                repeat(left, || reply::error(&mut self.out, "prefetch limit reached"));
+                break;
+            }
+            let wanted = wanted.min(CONSUME_MESSAGES_MAX);
+            let taken = self
+                .door
+                .queues
+                .consume(&self.consumer, queue, wanted, None, Duration::ZERO)
+                .await;
+            match taken {
+                Ok(deliveries) if deliveries.is_empty() => {
+                    repeat(left, || reply::empty(&mut self.out));
+                    break;
+                }
+                Ok(deliveries) => {
+                    left = left.saturating_sub(deliveries.len());
+                    self.deliver(queue, &deliveries).await?;
+                }
+                Err(error) => {
+                    repeat(left, || reply::refusal(&mut self.out, &Refusal::from(&error)));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn deliver(&mut self, queue: &str, deliveries: &[Delivery]) -> io::Result<()> {
+        for delivery in deliveries {
+            if !reply::delivery(&mut self.out, queue, delivery) {
+                self.give_back(delivery).await;
+            }
+            self.flush_if_long().await?;
+        }
+        Ok(())
+    }
+
+    /// A message that does not fit into a frame, as base64 needs a third more: it counts as failed, so that it comes to
+    /// rest among the dead letters unless somebody takes it over gRPC before.
+    async fn give_back(&mut self, delivery: &Delivery) {
+        let how = Settlement::Nack {
+            delay: None,
+            dead_letter: false,
+        };
+        if let Err(error) = self.door.queues.settle(how, &[Handle::Token(delivery.token)]).await {
+            warn!(id = %delivery.id, %error, "a message that does not fit into a frame stays leased until its timeout");
+        }
+        let id = delivery.id;
+        let text = format!("message {id} does not fit into a frame of this protocol; consume it over gRPC");
+        reply::error(&mut self.out, &text);
+    }
+
+    fn answer_alone(&mut self, request: &Single<'_>) -> Option<Closing> {
+        let out = &mut self.out;
+        match request {
+            Single::Ping => reply::status(out, "pong"),
+            Single::Stats => reply::statistics(out, &self.door.queues.stats()),
+            Single::ClusterStatus => reply::no_cluster(out),
+            Single::Refused(text) => reply::error(out, text),
+            Single::Prefetch(limit) => {
+                self.prefetch = *limit;
+                reply::status(out, "ok");
+            }
+            Single::ConfirmSelect => {
+                self.confirms.get_or_insert(0);
+                reply::status(out, "ok");
+            }
+            Single::Auth(shown) => return self.authenticate(shown.as_deref()),
+        }
+        None
+    }
+
+    fn authenticate(&mut self, shown: Option<&str>) -> Option<Closing> {
+        let refusal = match shown {
+            _ if !self.door.api_key.required() => None,
+            Some(shown) if self.door.api_key.accepts(shown.as_bytes()) => None,
+            Some(_) => Some("unauthorized"),
+            None => Some("invalid auth payload"),
+        };
+        let Some(refusal) = refusal else {
+            self.authenticated = true;
+            reply::status(&mut self.out, "ok");
+            return None;
+        };
+        reply::error(&mut self.out, refusal);
+        self.door.metrics.authentications_failed.increment();
+        self.auth_attempts += 1;
+        if self.auth_attempts < self.door.limits.auth_attempts_max {
+            return None;
+        }
+        warn!(peer = ?self.peer, attempts = self.auth_attempts, "closing a connection: too many failed AUTH frames");
+        Some(Closing)
+    }
+
+    async fn flush_if_long(&mut self) -> io::Result<()> {
+        if self.out.len() < OUT_BYTES_MAX {
+            return Ok(());
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        let mut left = self.out.as_slice();
+        while !left.is_empty() {
+            let idle = self.door.limits.idle_write_timeout;
+            let Ok(written) = timeout(idle, self.io.write(left)).await else {
+                warn!(peer = ?self.peer, ?idle, "closing a connection that accepts no bytes (server.idle_write_timeout)");
+                return Err(io::ErrorKind::TimedOut.into());
+            };
+            left = match written? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => &left[written..],
+            };
+        }
+        self.out.clear();
+        self.io.flush().await
+    }
+
+    async fn close(self) {
+        let Self { mut io, consumer, .. } = self;
+        // Others may have them now, not when the client has let go.
+        drop(consumer);
+        if io.shutdown().await.is_ok() {
+            // Over time is fine: it was a courtesy.
+            let _ = timeout(LINGER, input::discard(&mut io, LINGER_BYTES_MAX)).await;
+        }
+    }
+}
+
+fn repeat(count: usize, mut write: impl FnMut()) {
+    (0..count).for_each(|_| write());
+}

@@ -1,0 +1,602 @@
+//! Bodies of requests: JSON objects, read without copying what needs no copy.
+//!
+//! Names match without regard to case, `null` is the same as leaving a member out, unknown members are skipped, and of
+//! a member that is given twice the last counts. A member of the wrong type makes the whole body invalid. The payload
+//! is never looked into beyond being one JSON value: its bytes are passed on as they are.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::command::Command;
+
+/// More would be over the limit of their bytes in any sensible use; checked while reading, so that a frame full of
+/// empty headers does not grow to many times its size.
+const HEADERS_MAX: usize = 4_096;
+
+/// Longest detail of an error that is sent back: the reader quotes what it did not like, which may be megabytes.
+const DETAIL_BYTES_MAX: usize = 200;
+
+const TOPIC_REQUIRED: &str = "topic is required";
+
+/// Why a body was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct InvalidBody(String);
+
+impl fmt::Display for InvalidBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<serde_json::Error> for InvalidBody {
+    fn from(error: serde_json::Error) -> Self {
+        Self(shortened(&error.to_string(), DETAIL_BYTES_MAX).into_owned())
+    }
+}
+
+/// The text, or its start with an ellipsis if it has more than `bytes_max` bytes.
+pub(super) fn shortened(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    if text.len() <= bytes_max {
+        return text.into();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(bytes_max)]).into()
+}
+
+/// A request whose body was read.
+#[derive(Debug, PartialEq)]
+pub(super) enum Request<'a> {
+    Publish(Publish<'a>),
+    /// From the queue of this name.
+    Consume(Cow<'a, str>),
+    Ack(Cow<'a, str>),
+    Nack(Cow<'a, str>),
+    Single(Single<'a>),
+}
+
+/// A request that is answered by itself; the others are gathered.
+#[derive(Debug, PartialEq)]
+pub(super) enum Single<'a> {
+    Ping,
+    Stats,
+    /// `None`: the body is no JSON object, which matters only where a key is wanted.
+    Auth(Option<Cow<'a, str>>),
+    /// `None`: no limit.
+    Prefetch(Option<usize>),
+    ConfirmSelect,
+    ClusterStatus,
+    /// What is wrong with it.
+    Refused(Cow<'static, str>),
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn read(command: Command, body: &'a [u8]) -> Self {
+        Self::Single(match command {
+            Command::Publish => return Self::publish(body),
+            Command::Consume => return Self::consume(body),
+            Command::Ack => return Self::settle(body, Self::Ack),
+            Command::Nack => return Self::settle(body, Self::Nack),
+            Command::Ping => Single::Ping,
+            Command::Stats => Single::Stats,
+            Command::Auth => Single::Auth(read::<Auth<'_>>(body).ok().map(|auth| auth.api_key)),
+            Command::Prefetch => Single::prefetch(body),
+            Command::ConfirmSelect => Single::ConfirmSelect,
+            Command::ClusterChange => Single::Refused("clustering is not enabled".into()),
+            Command::ClusterStatus => Single::ClusterStatus,
+            Command::Unavailable(name) => Single::Refused(format!("{name} is not available in this version").into()),
+            Command::Unknown(code) => Single::Refused(format!("unknown command: 0x{code:02x}").into()),
+        })
+    }
+
+    fn publish(body: &'a [u8]) -> Self {
+        match read::<Publish<'_>>(body) {
+            Ok(publish) if publish.topic.is_empty() => Self::refused(TOPIC_REQUIRED),
+            Ok(publish) => Self::Publish(publish),
+            Err(error) => Self::refused(format!("invalid json: {error}")),
+        }
+    }
+
+    fn consume(body: &'a [u8]) -> Self {
+        match read::<Consume<'_>>(body) {
+            Ok(consume) if consume.topic.is_empty() => Self::refused(TOPIC_REQUIRED),
+            Ok(consume) if consume.subscriber.is_empty() => Self::Consume(consume.topic),
+            Ok(_) => Self::refused("failed to subscribe: topics are not available in this version"),
+            Err(error) => Self::refused(format!("invalid json: {error}")),
+        }
+    }
+
+    /// Unlike the others, these two have always answered without a detail.
+    fn settle(body: &'a [u8], how: impl FnOnce(Cow<'a, str>) -> Self) -> Self {
+        match read::<Settle<'_>>(body) {
+            Ok(settle) if settle.id.is_empty() => Self::refused("id is required"),
+            Ok(settle) => how(settle.id),
+            Err(_) => Self::refused("invalid json"),
+        }
+    }
+
+    fn refused(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Single(Single::Refused(text.into()))
+    }
+}
+
+impl Single<'_> {
+    fn prefetch(body: &[u8]) -> Self {
+        match read::<Prefetch>(body) {
+            Ok(Prefetch { count }) => Self::Prefetch(usize::try_from(count).ok().filter(|count| *count > 0)),
+            Err(_) => Self::Refused("invalid prefetch payload".into()),
+        }
+    }
+}
+
+/// PUBLISH.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Publish<'a> {
+    pub(super) topic: Cow<'a, str>,
+    /// `None`: absent or `null`.
+    payload: Option<&'a str>,
+    /// Each key once.
+    pub(super) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(super) delay_ns: i64,
+    pub(super) ttl_ns: i64,
+    pub(super) priority: i64,
+}
+
+impl<'a> Publish<'a> {
+    /// The JSON text of the payload.
+    pub(super) fn payload(&self) -> &'a [u8] {
+        self.payload.unwrap_or("null").as_bytes()
+    }
+}
+
+impl<'de> Members<'de> for Publish<'de> {
+    const NAMES: &'static [&'static str] = &["topic", "payload", "headers", "delay", "ttl", "priority"];
+
+    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "topic" => self.topic = text(map)?,
+            "payload" => self.payload = map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get),
+            "headers" => {
+                self.headers = map
+                    .next_value::<Option<Headers<'de>>>()?
+                    .map_or(Vec::new(), |read| read.0)
+            }
+            "delay" => self.delay_ns = integer(map)?,
+            "ttl" => self.ttl_ns = integer(map)?,
+            _ => self.priority = integer(map)?,
+        }
+        Ok(())
+    }
+}
+
+/// CONSUME.
+#[derive(Default)]
+struct Consume<'a> {
+    topic: Cow<'a, str>,
+    /// Not empty: a subscription to a topic is meant, not a queue.
+    subscriber: Cow<'a, str>,
+}
+
+impl<'de> Members<'de> for Consume<'de> {
+    const NAMES: &'static [&'static str] = &["topic", "id"];
+
+    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "topic" => self.topic = text(map)?,
+            _ => self.subscriber = text(map)?,
+        }
+        Ok(())
+    }
+}
+
+/// ACK and NACK.
+#[derive(Default)]
+struct Settle<'a> {
+    id: Cow<'a, str>,
+}
+
+impl<'de> Members<'de> for Settle<'de> {
+    const NAMES: &'static [&'static str] = &["id"];
+
+    fn set<A: MapAccess<'de>>(&mut self, _: &str, map: &mut A) -> Result<(), A::Error> {
+        self.id = text(map)?;
+        Ok(())
+    }
+}
+
+/// AUTH.
+#[derive(Default)]
+struct Auth<'a> {
+    api_key: Cow<'a, str>,
+}
+
+impl<'de> Members<'de> for Auth<'de> {
+    const NAMES: &'static [&'static str] = &["api_key"];
+
+    fn set<A: MapAccess<'de>>(&mut self, _: &str, map: &mut A) -> Result<(), A::Error> {
+        self.api_key = text(map)?;
+        Ok(())
+    }
+}
+
+/// PREFETCH.
+#[derive(Default)]
+struct Prefetch {
+    count: i64,
+}
+
+impl<'de> Members<'de> for Prefetch {
+    const NAMES: &'static [&'static str] = &["count"];
+
+    fn set<A: MapAccess<'de>>(&mut self, _: &str, map: &mut A) -> Result<(), A::Error> {
+        self.count = integer(map)?;
+        Ok(())
+    }
+}
+
+fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Cow<'de, str>, A::Error> {
+    Ok(map
+        .next_value::<Option<Text<'de>>>()?
+        .map_or(Cow::Borrowed(""), |read| read.0))
+}
+
+fn integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<i64, A::Error> {
+    Ok(map.next_value::<Option<i64>>()?.unwrap_or(0))
+}
+
+/// A body that is read member by member.
+trait Members<'de>: Default {
+    /// In lower case.
+    const NAMES: &'static [&'static str];
+
+    /// Reads the value of the member `name`, which is one of `NAMES`.
+    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
+}
+
+fn read<'de, M: Members<'de>>(body: &'de [u8]) -> Result<M, InvalidBody> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let members = deserializer.deserialize_map(BodyVisitor(PhantomData))?;
+    deserializer.end()?;
+    Ok(members)
+}
+
+struct BodyVisitor<M>(PhantomData<M>);
+
+impl<'de, M: Members<'de>> Visitor<'de> for BodyVisitor<M> {
+    type Value = M;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<M, A::Error> {
+        let mut members = M::default();
+        while let Some(name) = map.next_key_seed(NameOf(M::NAMES))? {
+            match name {
+                Some(name) => members.set(name, &mut map)?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(members)
+    }
+}
+
+/// Reads a name, and finds it among those that are known.
+struct NameOf(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for NameOf {
+    type Value = Option<&'static str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameOf {
+    type Value = Option<&'static str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a member")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        let exact = self.0.iter().find(|known| **known == name);
+        Ok(exact
+            .or_else(|| self.0.iter().find(|known| known.eq_ignore_ascii_case(name)))
+            .copied())
+    }
+}
+
+/// Text that is borrowed unless it has escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+}
+
+/// An object whose values are strings.
+struct Headers<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de> Deserialize<'de> for Headers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(HeadersVisitor)
+    }
+}
+
+struct HeadersVisitor;
+
+impl<'de> Visitor<'de> for HeadersVisitor {
+    type Value = Headers<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers<'de>, A::Error> {
+        let mut headers = Vec::new();
+        while let Some((Text(key), Text(value))) = map.next_entry()? {
+            if headers.len() == HEADERS_MAX {
+                return Err(A::Error::custom(format_args!("more than {HEADERS_MAX} headers")));
+            }
+            headers.push((key, value));
+        }
+        Ok(Headers(last_of_each_key(headers)))
+    }
+}
+
+fn last_of_each_key<'a>(mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+    if headers.len() > 1 {
+        // The sort is stable, so the last of equal keys is the last that was given; `dedup_by` would keep the first.
+        headers.reverse();
+        headers.sort_by(|a, b| a.0.cmp(&b.0));
+        headers.dedup_by(|later, kept| later.0 == kept.0);
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn publish(body: &str) -> Result<Publish<'_>, InvalidBody> {
+        read(body.as_bytes())
+    }
+
+    #[test]
+    fn the_example_of_the_protocol_is_read() {
+        let body = r#"{"topic":"thumbnails","payload":{"image":981,"sizes":[64,256]},"headers":{"tenant":"acme"},
+            "delay":1500000000,"ttl":60000000000,"priority":4}"#;
+        let read = publish(body).unwrap();
+        assert_eq!(read.topic, "thumbnails");
+        assert_eq!(read.payload(), br#"{"image":981,"sizes":[64,256]}"#);
+        assert_eq!(read.headers, [("tenant".into(), "acme".into())]);
+        assert_eq!(
+            (read.delay_ns, read.ttl_ns, read.priority),
+            (1_500_000_000, 60_000_000_000, 4)
+        );
+    }
+
+    #[test]
+    fn payload_bytes_are_kept_as_they_are() {
+        for payload in [
+            "1.0",
+            "123456789012345678901234567890",
+            r#"{"b":1, "a":  [ ]}"#,
+            r#""< > & \u2028 \ud800 é""#,
+            "[[[[]]]]",
+            "false",
+            r#""""#,
+        ] {
+            let body = format!(r#"{{"topic":"q","payload":  {payload} }}"#);
+            assert_eq!(publish(&body).unwrap().payload(), payload.as_bytes(), "{payload}");
+        }
+    }
+
+    #[test]
+    fn null_is_the_same_as_leaving_out() {
+        let nulls = r#"{"topic":null,"payload":null,"headers":null,"delay":null,"ttl":null,"priority":null}"#;
+        assert_eq!(publish(nulls).unwrap(), Publish::default());
+        assert_eq!(publish("{}").unwrap(), Publish::default());
+        assert_eq!(publish("{}").unwrap().payload(), b"null");
+    }
+
+    #[test]
+    fn names_match_in_any_case_and_unknown_ones_are_skipped() {
+        let read = publish(r#"{"Topic":"q","PAYLOAD":1,"x":{"topic":[{}]},"\u0074tl":5}"#).unwrap();
+        assert_eq!((&*read.topic, read.payload(), read.ttl_ns), ("q", &b"1"[..], 5));
+    }
+
+    #[test]
+    fn of_a_name_given_twice_the_last_counts() {
+        let read = publish(r#"{"topic":"a","topic":"b","headers":{"k":"1","j":"x","k":"2"}}"#).unwrap();
+        assert_eq!(read.topic, "b");
+        assert_eq!(read.headers, [("j".into(), "x".into()), ("k".into(), "2".into())]);
+    }
+
+    #[test]
+    fn text_with_escapes_is_unescaped() {
+        let read = publish(r#"{"topic":"a\"\n\u00e9","headers":{"a\tb":"c\\d"}}"#).unwrap();
+        assert_eq!(read.topic, "a\"\né");
+        assert_eq!(read.headers, [("a\tb".into(), "c\\d".into())]);
+    }
+
+    #[test]
+    fn a_wrong_type_makes_the_body_invalid() {
+        for body in [
+            "",
+            " ",
+            "null",
+            "[]",
+            "1",
+            r#""x""#,
+            "{",
+            r#"{"topic":"q"} x"#,
+            r#"{"topic":"q"}{}"#,
+            r#"{"topic":1}"#,
+            r#"{"topic":["q"]}"#,
+            r#"{"delay":"1"}"#,
+            r#"{"delay":1.5}"#,
+            r#"{"delay":1e3}"#,
+            r#"{"delay":9223372036854775808}"#,
+            r#"{"priority":true}"#,
+            r#"{"headers":[]}"#,
+            r#"{"headers":{"a":1}}"#,
+            r#"{"headers":{"a":null}}"#,
+            r#"{"payload":}"#,
+            r#"{"payload":nul}"#,
+            r#"{"payload":01}"#,
+            r#"{"topic":"a\ud800"}"#,
+        ] {
+            assert!(publish(body).is_err(), "{body}");
+        }
+        assert!(read::<Publish<'_>>(b"{\"topic\":\"\xff\"}").is_err());
+        assert!(read::<Publish<'_>>(b"{\"payload\":\"\xff\"}").is_err());
+        assert!(publish("{\"topic\":\"q\"} \n\t\r").is_ok());
+    }
+
+    #[test]
+    fn integers_go_to_their_bounds() {
+        let read = publish(r#"{"delay":9223372036854775807,"ttl":-9223372036854775808,"priority":-1}"#).unwrap();
+        assert_eq!((read.delay_ns, read.ttl_ns, read.priority), (i64::MAX, i64::MIN, -1));
+    }
+
+    #[test]
+    fn errors_do_not_repeat_what_was_sent() {
+        let body = format!(r#"{{"delay":"{}"}}"#, "é".repeat(1_000_000));
+        let error = publish(&body).unwrap_err().to_string();
+        assert!(error.len() < 300, "{}", error.len());
+        assert!(error.ends_with('…'), "{error}");
+    }
+
+    #[test]
+    fn a_body_full_of_headers_is_refused_early() {
+        let headers: Vec<_> = (0..=HEADERS_MAX).map(|n| format!(r#""{n}":"""#)).collect();
+        let body = format!(r#"{{"headers":{{{}}}}}"#, headers.join(","));
+        let error = publish(&body).unwrap_err().to_string();
+        assert!(error.starts_with("more than 4096 headers"), "{error}");
+    }
+
+    #[test]
+    fn deep_nesting_is_read_without_recursion() {
+        let depth = 1_000_000;
+        let body = format!(r#"{{"payload":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(publish(&body).unwrap().payload().len(), 2 * depth);
+        assert!(publish(&format!(r#"{{"x":{}}}"#, "[".repeat(depth))).is_err());
+    }
+
+    fn read_request(code: u8, body: &str) -> Request<'_> {
+        Request::read(Command::of(code), body.as_bytes())
+    }
+
+    #[test]
+    fn every_command_has_its_request() {
+        for (code, body, wanted) in [
+            (0x06, "not JSON", Single::Ping),
+            (0x07, "", Single::Stats),
+            (0x08, r#"{"api_key":"k"}"#, Single::Auth(Some("k".into()))),
+            (0x08, "{}", Single::Auth(Some("".into()))),
+            (0x08, "not JSON", Single::Auth(None)),
+            (0x09, r#"{"count":3}"#, Single::Prefetch(Some(3))),
+            (0x09, r#"{"count":0}"#, Single::Prefetch(None)),
+            (0x09, r#"{"count":-5}"#, Single::Prefetch(None)),
+            (0x09, "{}", Single::Prefetch(None)),
+            (0x12, "", Single::ClusterStatus),
+            (0x13, "", Single::ConfirmSelect),
+        ] {
+            assert_eq!(read_request(code, body), Request::Single(wanted), "{code:#x} {body}");
+        }
+        for (code, body, wanted) in [
+            (0x03, r#"{"topic":"q","durable":true}"#, Request::Consume("q".into())),
+            (0x03, r#"{"topic":"q","id":""}"#, Request::Consume("q".into())),
+            (0x04, r#"{"id":"5f"}"#, Request::Ack("5f".into())),
+            (0x05, r#"{"ID":"5f"}"#, Request::Nack("5f".into())),
+        ] {
+            assert_eq!(read_request(code, body), wanted, "{code:#x} {body}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_its_text() {
+        let subscribe = "failed to subscribe: topics are not available in this version";
+        for (code, body, text) in [
+            (0x01, "", "invalid json: EOF while parsing a value at line 1 column 0"),
+            (0x01, r#"{"payload":1}"#, "topic is required"),
+            (0x01, r#"{"topic":""}"#, "topic is required"),
+            (0x03, "{}", "topic is required"),
+            (0x03, "x", "invalid json: expected value at line 1 column 1"),
+            (0x03, r#"{"topic":"t","id":"s"}"#, subscribe),
+            (0x04, "x", "invalid json"),
+            (0x04, "{}", "id is required"),
+            (0x05, r#"{"id":5}"#, "invalid json"),
+            (0x05, r#"{"id":null}"#, "id is required"),
+            (0x09, "", "invalid prefetch payload"),
+            (0x09, r#"{"count":"3"}"#, "invalid prefetch payload"),
+            (0x02, "", "PUBLISH_TOPIC is not available in this version"),
+            (0x10, "x", "clustering is not enabled"),
+            (0x11, "{}", "clustering is not enabled"),
+            (0x14, "", "EXCHANGE_DECLARE is not available in this version"),
+            (0x15, "", "EXCHANGE_DELETE is not available in this version"),
+            (0x16, "", "BIND_QUEUE is not available in this version"),
+            (0x17, "", "UNBIND_QUEUE is not available in this version"),
+            (0x18, "", "PUBLISH_EXCHANGE is not available in this version"),
+            (0x00, "", "unknown command: 0x00"),
+            (0x0a, "", "unknown command: 0x0a"),
+            (0x19, "", "unknown command: 0x19"),
+            (0xff, "{}", "unknown command: 0xff"),
+        ] {
+            assert_eq!(read_request(code, body), Request::refused(text), "{code:#x} {body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(code: u8, body: Vec<u8>) {
+            let _ = Request::read(Command::of(code), &body);
+        }
+
+        #[test]
+        fn any_damage_to_a_body_is_read_or_refused(at in 0usize..100, byte: u8, end in 0usize..100) {
+            let body = br#"{"topic":"q","payload":{"a":[1,2.5e3,"\u00e9"]},"headers":{"k":"v"},"delay":1,"ttl":2,"priority":3}"#;
+            let mut body = body[..end.min(body.len())].to_vec();
+            if let Some(place) = body.get_mut(at) {
+                *place = byte;
+            }
+            let _ = Request::read(Command::Publish, &body);
+        }
+
+        #[test]
+        fn any_text_comes_back(topic: String, headers: std::collections::BTreeMap<String, String>, delay: i64) {
+            let body = serde_json::json!({"topic": topic, "headers": headers, "delay": delay}).to_string();
+            let read = publish(&body).unwrap();
+            prop_assert_eq!(&*read.topic, topic);
+            prop_assert_eq!(read.delay_ns, delay);
+            let pairs: Vec<_> = headers.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+            prop_assert_eq!(read.headers, pairs);
+        }
+    }
+}

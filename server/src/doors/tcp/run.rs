@@ -1,0 +1,121 @@
+//! Neighbouring requests of one kind, which become one call of the service.
+
+use std::borrow::Cow;
+
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+
+use super::reply::Refusal;
+use super::request::{Publish, Request, Single};
+use crate::service::{NewMessage, PublishBatch, Queues, Settlement};
+
+/// Encoded bytes after which a batch is full: larger ones gain nothing and hold up the answers in front.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// A run has at least one request.
+pub(super) enum Run<'a> {
+    Publish(PublishRun<'a>),
+    /// ACKs, or NACKs, and the ids as they were sent.
+    Settle {
+        how: Settlement,
+        ids: Vec<Cow<'a, str>>,
+    },
+    /// So many CONSUMEs from one queue.
+    Consume {
+        queue: Cow<'a, str>,
+        count: usize,
+    },
+}
+
+/// What a request is to the requests before it.
+pub(super) enum Next<'a> {
+    /// It went into the run.
+    Joined,
+    /// It starts a run of its own.
+    Run(Run<'a>),
+    /// It is answered alone.
+    Alone(Single<'a>),
+}
+
+const NACK: Settlement = Settlement::Nack {
+    delay: None,
+    dead_letter: false,
+};
+
+impl<'a> Run<'a> {
+    /// Puts a request into the run in front of it, or starts a new one if it belongs to none or that one is full.
+    pub(super) fn next(current: Option<&mut Self>, request: Request<'a>, queues: &Queues) -> Next<'a> {
+        match (current, request) {
+            (Some(Self::Publish(run)), Request::Publish(publish)) if !run.is_full() => run.add(&publish),
+            (Some(Self::Publish(run)), Request::Single(Single::Refused(text))) => run.refuse(text),
+            (
+                Some(Self::Settle {
+                    how: Settlement::Ack,
+                    ids,
+                }),
+                Request::Ack(id),
+            ) if !is_full(ids) => ids.push(id),
+            (Some(Self::Settle { how: NACK, ids }), Request::Nack(id)) if !is_full(ids) => ids.push(id),
+            (Some(Self::Consume { queue, count }), Request::Consume(same)) if *queue == same => *count += 1,
+            (_, request) => return Self::start(request, queues),
+        }
+        Next::Joined
+    }
+
+    fn start(request: Request<'a>, queues: &Queues) -> Next<'a> {
+        let settle = |how, id| Self::Settle { how, ids: vec![id] };
+        Next::Run(match request {
+            Request::Publish(publish) => {
+                let mut run = PublishRun::new(queues.batch());
+                run.add(&publish);
+                Self::Publish(run)
+            }
+            Request::Ack(id) => settle(Settlement::Ack, id),
+            Request::Nack(id) => settle(NACK, id),
+            Request::Consume(queue) => Self::Consume { queue, count: 1 },
+            Request::Single(single) => return Next::Alone(single),
+        })
+    }
+}
+
+fn is_full(ids: &[Cow<'_, str>]) -> bool {
+    ids.len() >= BATCH_MESSAGES_MAX
+}
+
+/// PUBLISHes, and what stood between them and was refused.
+pub(super) struct PublishRun<'a> {
+    pub(super) batch: PublishBatch,
+    /// For each request the queue, if it is in the batch, or why it is not.
+    pub(super) requests: Vec<Result<Cow<'a, str>, Refusal>>,
+}
+
+impl<'a> PublishRun<'a> {
+    fn new(batch: PublishBatch) -> Self {
+        Self {
+            batch,
+            requests: Vec::new(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests.len() >= BATCH_MESSAGES_MAX || self.batch.bytes() >= BATCH_BYTES_MAX
+    }
+
+    fn add(&mut self, publish: &Publish<'a>) {
+        let message = NewMessage {
+            payload: publish.payload(),
+            json: true,
+            priority: publish.priority,
+            delay_ns: publish.delay_ns,
+            ttl_ns: publish.ttl_ns,
+        };
+        let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
+        let added = self.batch.push(&publish.topic, &message, headers);
+        let queue = publish.topic.clone();
+        self.requests
+            .push(added.map(|()| queue).map_err(|error| Refusal::from(&error)));
+    }
+
+    fn refuse(&mut self, text: Cow<'static, str>) {
+        self.requests.push(Err(Refusal::Error(text.into_owned())));
+    }
+}

@@ -1,0 +1,100 @@
+//! `boltq-server`: reads the configuration, starts a node, stops it on SIGTERM or SIGINT.
+
+use std::env;
+use std::io::Write;
+use std::process::ExitCode;
+
+use boltq_server::config::{Action, Config, Flags, Loaded, load, with_double_dashes};
+use boltq_server::node::Node;
+use boltq_server::telemetry::start_logging;
+use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Frees what is no longer used to the system again, and does not scatter buffers over arenas: the resident size stays
+/// near what is in use.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Wrong usage or configuration.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let flags = Flags::parse_from(with_double_dashes(env::args_os()));
+    let action = flags.action;
+    let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
+    let environment = env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let loaded = match load(&flags, environment) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(&error, EXIT_USAGE),
+    };
+    if action == Some(Action::CheckConfig) {
+        return show(&loaded);
+    }
+    let config = loaded.config;
+    if let Err(error) = start_logging(&config.log) {
+        return fail(&error, 1);
+    }
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    match runtime(&config) {
+        Ok(runtime) => runtime.block_on(serve(&config)),
+        Err(error) => fail(&error, 1),
+    }
+}
+
+/// What is in effect on stdout, warnings on stderr.
+fn show(loaded: &Loaded) -> ExitCode {
+    for warning in &loaded.warnings {
+        // Nobody is left to tell if this cannot be written.
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    match std::io::stdout().write_all(loaded.in_effect.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&error, 1),
+    }
+}
+
+fn runtime(config: &Config) -> std::io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(threads) = config.performance.worker_threads {
+        builder.worker_threads(threads.get());
+    }
+    builder.enable_all().build()
+}
+
+async fn serve(config: &Config) -> ExitCode {
+    let node = match Node::start(config).await {
+        Ok(node) => node,
+        Err(error) => return fail(&error, 1),
+    };
+    let started = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = started else {
+        return fail(&"cannot listen for signals", 1);
+    };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        messaging = %node.messaging(),
+        admin = %node.admin(),
+        storage = config.storage.mode.name(),
+        "ready"
+    );
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    match node.run(stop).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, 1),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    // Nobody is left to tell if this cannot be written.
+    let _ = writeln!(std::io::stderr(), "boltq-server: {error}");
+    ExitCode::from(code)
+}

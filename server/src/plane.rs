@@ -1,0 +1,212 @@
+//! The queue plane on this node: the pure plane behind a lock, its log, and who is to be woken.
+//!
+//! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
+//! placed in the log before the lock is released, so whoever sees a message as ready can read it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine};
+use boltq_log::{EntryId, GroupLog};
+use boltq_queue::{Claim, Effect, Machine, Outcome, Plane, QueueId, Settings};
+use boltq_raft::{ApplyError, Commands, GroupHandler};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use crate::clock;
+
+/// Consumers that wait for messages of one queue.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    /// One permit for each time that something became ready; a consumer that leaves something passes it on.
+    pub ready: Notify,
+    consumers: AtomicU32,
+}
+
+/// Counts a consumer of a queue while it lives.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The queue.
+    pub queue: QueueId,
+    /// Where it waits.
+    pub waiters: Arc<Waiters>,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.waiters.consumers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+pub struct QueuePlane {
+    plane: Mutex<Plane>,
+    settings: Settings,
+    log: GroupLog,
+    waiters: RwLock<BTreeMap<QueueId, Arc<Waiters>>>,
+    timer: Timer,
+    leading: AtomicBool,
+    leadership: Notify,
+    /// Messages delivered since the start.
+    pub consumed: AtomicU64,
+}
+
+/// Tells the timer task when an earlier moment than the one it waits for has come up. Used under the lock of the plane.
+#[derive(Debug)]
+struct Timer {
+    armed: AtomicU64,
+    earlier: Notify,
+}
+
+impl Timer {
+    fn want(&self, at: Millis) {
+        if at.0 < self.armed.load(Ordering::Relaxed) {
+            self.armed.store(at.0, Ordering::Relaxed);
+            self.earlier.notify_one();
+        }
+    }
+}
+
+impl QueuePlane {
+    /// An empty plane over a log; the group restores it.
+    #[must_use]
+    pub fn new(settings: Settings, log: GroupLog) -> Self {
+        Self {
+            plane: Mutex::new(Plane::new(Machine::default(), settings)),
+            settings,
+            log,
+            waiters: RwLock::new(BTreeMap::new()),
+            timer: Timer { armed: AtomicU64::new(u64::MAX), earlier: Notify::new() },
+            leading: AtomicBool::new(false),
+            leadership: Notify::new(),
+            consumed: AtomicU64::new(0),
+        }
+    }
+
+    /// Runs `work` on the plane, then wakes consumers and timer as needed.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Plane) -> R) -> R {
+        let mut woken = Vec::new();
+        let mut plane = self.plane.lock();
+        let result = work(&mut plane);
+        plane.take_woken(&mut woken);
+        if let Some(next) = plane.next_tick() {
+            self.timer.want(next);
+        }
+        drop(plane);
+        self.wake(&woken);
+        result
+    }
+
+    /// Lets time pass: what is due becomes ready, leases that ended are claimed. Returns the next moment, for which the
+    /// timer is armed then. For the timer task alone.
+    pub fn tick(&self, now: Millis, timed_out: &mut Vec<Claim>, max: usize) -> Option<Millis> {
+        let mut woken = Vec::new();
+        let mut plane = self.plane.lock();
+        if plane.is_leading() {
+            plane.tick(now, timed_out, max);
+            plane.take_woken(&mut woken);
+        }
+        let next = plane.next_tick();
+        self.timer.armed.store(next.unwrap_or(Millis::MAX).0, Ordering::Relaxed);
+        drop(plane);
+        self.wake(&woken);
+        next
+    }
+
+    /// Returns when something is due earlier than what the last [`QueuePlane::tick`] returned.
+    pub async fn earlier(&self) {
+        self.timer.earlier.notified().await;
+    }
+
+    /// Wakes one consumer of each queue.
+    pub fn wake(&self, queues: &[QueueId]) {
+        if queues.is_empty() {
+            return;
+        }
+        let waiters = self.waiters.read();
+        for queue in queues {
+            if let Some(waiters) = waiters.get(queue) {
+                waiters.ready.notify_one();
+            }
+        }
+    }
+
+    /// Registers a consumer of a queue.
+    #[must_use]
+    pub fn attach(&self, queue: QueueId) -> Attachment {
+        let known = self.waiters.read().get(&queue).cloned();
+        let waiters = known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone());
+        waiters.consumers.fetch_add(1, Ordering::Relaxed);
+        Attachment { queue, waiters }
+    }
+
+    /// Consumers that are registered for a queue.
+    #[must_use]
+    pub fn consumers(&self, queue: QueueId) -> u32 {
+        self.waiters.read().get(&queue).map_or(0, |waiters| waiters.consumers.load(Ordering::Relaxed))
+    }
+
+    /// The log of the group.
+    #[must_use]
+    pub fn log(&self) -> &GroupLog {
+        &self.log
+    }
+
+    /// Whether this node leads and may hand messages out.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Acquire)
+    }
+
+    /// Returns when this node leads.
+    pub async fn led(&self) {
+        loop {
+            let changed = self.leadership.notified();
+            if self.is_leading() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Key of the message ids of this group, once it is set.
+    #[must_use]
+    pub fn salt(&self) -> Option<IdSalt> {
+        self.plane.lock().machine().salt()
+    }
+}
+
+impl GroupHandler for QueuePlane {
+    type Outcome = Outcome;
+
+    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Outcome>, ApplyError> {
+        let time = commands.time();
+        self.with(|plane| {
+            let mut applied = Applied::<Effect>::default();
+            let mut outcomes = Vec::new();
+            for command in commands {
+                let command = command?;
+                outcomes.push(plane.apply(time, command.bytes, command.offset, &mut applied)?);
+            }
+            self.log.place(entry.index, &applied.storage).map_err(|error| ApplyError::Place(error.to_string()))?;
+            Ok(outcomes)
+        })
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.plane.lock().machine().snapshot()
+    }
+
+    fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
+        *self.plane.lock() = Plane::new(Machine::restore(state)?, self.settings);
+        Ok(())
+    }
+
+    fn leadership(&self, leading: bool) {
+        self.with(|plane| if leading { plane.lead(clock::now()) } else { plane.follow() });
+        self.leading.store(leading, Ordering::Release);
+        self.leadership.notify_waiters();
+        tracing::info!(leading, "leadership of the queue plane");
+    }
+}

@@ -1,0 +1,146 @@
+//! Messages on their way into the log: checked, and encoded straight into the buffer that is proposed.
+
+use std::time::Duration;
+
+use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
+use boltq_core::{Millis, RecordBuilder, check_name};
+use boltq_queue::command::PublishWriter;
+use boltq_raft::Proposal;
+
+use super::error::ServiceError;
+use crate::clock::Instant;
+
+/// A message as a door has it.
+#[derive(Debug, Clone, Copy)]
+pub struct NewMessage<'a> {
+    /// Opaque bytes.
+    pub payload: &'a [u8],
+    /// Whether the payload is one JSON value. The door has checked it.
+    pub json: bool,
+    /// Clamped to 0-9.
+    pub priority: i64,
+    /// Nanoseconds from now until it may be delivered; none if not positive.
+    pub delay_ns: i64,
+    /// Nanoseconds from now until it is discarded; never if not positive.
+    pub ttl_ns: i64,
+}
+
+/// Messages that are published together: durable together, one id for each.
+#[derive(Debug)]
+pub struct PublishBatch {
+    received: Instant,
+    proposal: Proposal,
+    queue: String,
+    writer: Option<PublishWriter>,
+    in_command: u32,
+    messages: usize,
+}
+
+impl PublishBatch {
+    /// A batch of messages that were received at `received`.
+    pub(crate) fn new(received: Instant) -> Self {
+        Self {
+            received,
+            proposal: Proposal::new(),
+            queue: String::new(),
+            writer: None,
+            in_command: 0,
+            messages: 0,
+        }
+    }
+
+    /// Adds a message for a queue. Messages for one queue in a row share a command.
+    ///
+    /// # Errors
+    /// The name, the size or the headers are not acceptable. Nothing was added then; the batch can be used further.
+    pub fn push<'h>(
+        &mut self,
+        queue: &str,
+        message: &NewMessage<'_>,
+        headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    ) -> Result<(), ServiceError> {
+        let same_queue = self.writer.is_some() && self.queue == queue;
+        if !same_queue {
+            check_name(queue)?;
+        }
+        let header_bytes: usize = headers.clone().map(|(key, value)| key.len() + value.len()).sum();
+        if header_bytes > HEADER_BYTES_MAX {
+            return Err(ServiceError::HeadersTooLarge { bytes: header_bytes });
+        }
+        let bytes = message.payload.len() + header_bytes;
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(ServiceError::MessageTooLarge { bytes });
+        }
+        if !same_queue {
+            self.begin(queue);
+        }
+        self.record(message).write(headers, self.proposal.buffer());
+        self.in_command += 1;
+        self.messages += 1;
+        Ok(())
+    }
+
+    fn record<'a>(&self, message: &NewMessage<'a>) -> RecordBuilder<'a> {
+        let after = |ns: i64| {
+            // Up to the next millisecond: never early.
+            u64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| self.received.millis().plus(ns.div_ceil(1_000_000)))
+        };
+        let priority = u8::try_from(message.priority.clamp(0, i64::from(PRIORITY_MAX))).unwrap_or(0);
+        RecordBuilder {
+            json: message.json,
+            priority,
+            published_ns: self.received.unix_ns(),
+            expires: after(message.ttl_ns),
+            due: after(message.delay_ns),
+            id: None,
+            payload: message.payload,
+        }
+    }
+
+    fn begin(&mut self, queue: &str) {
+        self.end();
+        queue.clone_into(&mut self.queue);
+        self.writer = Some(PublishWriter::begin(self.proposal.begin(), queue));
+    }
+
+    fn end(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.finish(self.proposal.buffer(), self.in_command);
+            self.in_command = 0;
+        }
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.messages
+    }
+
+    /// Whether there is no message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    /// Bytes of the encoded messages.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.proposal.len()
+    }
+
+    pub(crate) fn into_proposal(mut self) -> Proposal {
+        self.end();
+        self.proposal
+    }
+}
+
+/// A duration of a door as nanoseconds, at most what an `i64` holds: 292 years.
+#[must_use]
+pub fn duration_ns(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The time `ms` after `now`.
+pub(crate) fn after(now: Millis, duration: Duration) -> Millis {
+    now.plus(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,116 @@
+//! What an operation can answer instead of a result.
+
+use std::time::Duration;
+
+use boltq_core::NameError;
+use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
+
+/// Why an operation was not carried out. The text is for people: what was wrong, and what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ServiceError {
+    /// The name of a queue is not acceptable.
+    #[error("queue {0}")]
+    InvalidName(#[from] NameError),
+    /// Payload and headers together are over the limit.
+    #[error("message has {bytes} bytes of payload and headers; at most {MESSAGE_BYTES_MAX} are allowed")]
+    MessageTooLarge {
+        /// What it has.
+        bytes: usize,
+    },
+    /// The headers are over the limit.
+    #[error("headers have {bytes} bytes; at most {HEADER_BYTES_MAX} are allowed")]
+    HeadersTooLarge {
+        /// What they have.
+        bytes: usize,
+    },
+    /// A request member is out of its range.
+    #[error("{what}")]
+    InvalidArgument {
+        /// The member, its value and what is allowed.
+        what: String,
+    },
+    /// There is no queue of this name.
+    #[error("queue {queue:?} not found")]
+    QueueNotFound {
+        /// The name.
+        queue: String,
+    },
+    /// There are no dead letters of this queue.
+    #[error("dead letter queue {queue:?} not found")]
+    DeadLettersNotFound {
+        /// The name, with its suffix.
+        queue: String,
+    },
+    /// This node does not lead the group, or no longer.
+    #[error("not the leader; try again, or ask the leader")]
+    NotLeader,
+    /// The disk is full. Settling goes on.
+    #[error("disk full: publishing is paused until there is room under the data directory")]
+    StorageFull,
+    /// More is waiting to be written than the budget allows.
+    #[error("too many unwritten messages; try again in {} ms", retry_after.as_millis())]
+    Overloaded {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// A stored record could not be read.
+    #[error("stored data could not be read: {what}")]
+    Storage {
+        /// File and offset, and what was wrong.
+        what: String,
+    },
+    /// The node is stopping, or its log failed.
+    #[error("the server is stopping")]
+    Stopped,
+}
+
+impl ServiceError {
+    /// Stable name for programs; never renamed.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidName(_) => "INVALID_NAME",
+            Self::MessageTooLarge { .. } => "MESSAGE_TOO_LARGE",
+            Self::HeadersTooLarge { .. } => "HEADERS_TOO_LARGE",
+            Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
+            Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
+            Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
+            Self::NotLeader => "NOT_LEADER",
+            Self::StorageFull => "STORAGE_FULL",
+            Self::Overloaded { .. } => "OVERLOADED",
+            Self::Storage { .. } => "STORAGE_DAMAGED",
+            Self::Stopped => "STOPPED",
+        }
+    }
+
+    /// How long to wait before the same request can succeed; `None`: it cannot.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::NotLeader | Self::Stopped => Some(Duration::from_millis(100)),
+            Self::StorageFull => Some(Duration::from_secs(1)),
+            Self::Overloaded { retry_after } => Some(*retry_after),
+            Self::InvalidName(_)
+            | Self::MessageTooLarge { .. }
+            | Self::HeadersTooLarge { .. }
+            | Self::InvalidArgument { .. }
+            | Self::QueueNotFound { .. }
+            | Self::DeadLettersNotFound { .. }
+            | Self::Storage { .. } => None,
+        }
+    }
+}
+
+/// Why one message could not be settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// Not a token of this server.
+    #[error("malformed delivery token")]
+    Malformed,
+    /// Unknown, settled before, expired or purged.
+    #[error("not found in pending")]
+    NotFound,
+    /// The lease ended and somebody else holds the message.
+    #[error("lease lost: somebody else holds the message")]
+    LeaseLost,
+}

@@ -1,0 +1,246 @@
+//! What there is: statistics, lists, looking without taking; and purging.
+
+use std::time::Duration;
+
+use boltq_core::{MessageId, Record};
+use boltq_log::Space;
+use boltq_queue::{Outcome, Place, QueueId, QueueStats, Run, Totals, command};
+use boltq_raft::{GroupStatus, Proposal};
+
+use super::error::ServiceError;
+use super::queue::Queues;
+use super::settle::DEAD_LETTER_SUFFIX;
+use crate::clock;
+
+/// A message that was looked at.
+#[derive(Debug, Clone)]
+pub struct Peeked {
+    /// Its id.
+    pub id: MessageId,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// The message.
+    pub record: Record,
+}
+
+/// A queue as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Can be delivered, or as soon as the backoff is over.
+    pub ready: u64,
+    /// Held by consumers.
+    pub leased: u64,
+    /// Not yet due.
+    pub delayed: u64,
+    /// In the dead-letter queue of this queue, whether ready or leased.
+    pub dead_letters: u64,
+    /// Consumers that wait or are subscribed.
+    pub consumers: u32,
+}
+
+/// Everything at once.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Queues by name, those of dead letters apart.
+    pub queues: Vec<(String, QueueStats)>,
+    /// Dead-letter queues by name.
+    pub dead_letters: Vec<(String, QueueStats)>,
+    /// Leased, over all queues.
+    pub pending: u64,
+    /// Not yet due, over all queues.
+    pub delayed: u64,
+    /// Since the group was created.
+    pub totals: Totals,
+    /// Messages delivered since the start of this node.
+    pub consumed: u64,
+    /// Time since the start.
+    pub uptime: Duration,
+    /// What the log needs.
+    pub storage: StorageStats,
+    /// The group.
+    pub group: GroupStatus,
+}
+
+/// What the log needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageStats {
+    /// Whether it is on disk.
+    pub disk: bool,
+    /// Bytes of all files, or of memory.
+    pub bytes: u64,
+    /// Whether publishes are taken.
+    pub writable: bool,
+}
+
+impl Queues {
+    /// Whether this node leads, so that requests succeed.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.inner.plane.is_leading()
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.inner.started.elapsed()
+    }
+
+    /// Statistics of everything.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (all, totals) = self.inner.plane.with(|plane| {
+            let all: Vec<_> = plane.queues().map(|(name, _, stats)| (name.to_owned(), stats)).collect();
+            (all, plane.totals())
+        });
+        let pending = all.iter().map(|(_, stats)| stats.leased).sum();
+        let delayed = all.iter().map(|(_, stats)| stats.delayed).sum();
+        let (dead_letters, queues) = all.into_iter().partition(|(name, _)| name.ends_with(DEAD_LETTER_SUFFIX));
+        let usage = self.inner.log.usage();
+        Stats {
+            queues,
+            dead_letters,
+            pending,
+            delayed,
+            totals,
+            consumed: self.inner.plane.consumed.load(std::sync::atomic::Ordering::Relaxed),
+            uptime: self.inner.started.elapsed(),
+            storage: StorageStats {
+                disk: self.inner.disk,
+                bytes: usage.wal_bytes + usage.segment_bytes + usage.checkpoint_bytes,
+                writable: self.inner.log.space() == Space::Ample,
+            },
+            group: self.inner.group.status(),
+        }
+    }
+
+    /// Queues in byte order of their names: those with a prefix, after a name, `max` at most; and whether there are more.
+    #[must_use]
+    pub fn list(&self, prefix: &str, after: &str, max: usize) -> (Vec<QueueInfo>, bool) {
+        self.inner.plane.with(|plane| {
+            let mut found = plane.queues().filter(|(name, ..)| name.starts_with(prefix) && *name > after);
+            let page: Vec<_> =
+                found.by_ref().take(max).map(|(name, id, stats)| (name.to_owned(), id, stats)).collect();
+            let more = found.next().is_some();
+            drop(found);
+            (page.into_iter().map(|(name, id, stats)| self.info(plane, name, id, stats)).collect(), more)
+        })
+    }
+
+    /// One queue.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn queue(&self, name: &str) -> Result<QueueInfo, ServiceError> {
+        self.inner.plane.with(|plane| {
+            let id = plane.queue(name).ok_or_else(|| not_found(name))?;
+            let stats = plane.stats(id).ok_or_else(|| not_found(name))?;
+            Ok(self.info(plane, name.to_owned(), id, stats))
+        })
+    }
+
+    fn info(&self, plane: &boltq_queue::Plane, name: String, id: QueueId, stats: QueueStats) -> QueueInfo {
+        let dead = plane.queue(&format!("{name}{DEAD_LETTER_SUFFIX}")).and_then(|id| plane.stats(id)).unwrap_or_default();
+        QueueInfo {
+            ready: stats.ready,
+            leased: stats.leased,
+            delayed: stats.delayed,
+            dead_letters: dead.ready + dead.leased,
+            consumers: self.inner.plane.consumers(id),
+            name,
+        }
+    }
+
+    /// The next messages of a queue in the order of their delivery, without leasing them. Expired ones are left out.
+    ///
+    /// # Errors
+    /// There is no such queue, this node does not lead, or the messages cannot be read.
+    pub async fn peek(&self, queue: &str, max: usize) -> Result<Vec<Peeked>, ServiceError> {
+        if !self.inner.plane.is_leading() {
+            return Err(ServiceError::NotLeader);
+        }
+        let mut places: Vec<Place> = Vec::new();
+        let attempts: Vec<u32> = self.inner.plane.with(|plane| {
+            let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
+            plane.peek(id, max, &mut places);
+            Ok::<_, ServiceError>(places.iter().map(|place| plane.attempts(*place)).collect())
+        })?;
+        let records = self.read(places.iter().map(|place| (place.stream, place.seq)).collect()).await?;
+        let now = clock::now();
+        let mut peeked = Vec::with_capacity(records.len());
+        for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {
+            let record = Record::read(&bytes)
+                .map_err(|error| ServiceError::Storage { what: format!("record at {place:?}: {error}") })?;
+            if !record.expired(now) {
+                let id = record.id.unwrap_or_else(|| self.inner.salt.id(place.stream, place.seq));
+                peeked.push(Peeked { id, attempts, record });
+            }
+        }
+        Ok(peeked)
+    }
+
+    /// Removes the ready messages of a queue and returns their number. Leased and delayed ones stay.
+    ///
+    /// # Errors
+    /// There is no such queue, or nothing was removed.
+    pub async fn purge(&self, queue: &str) -> Result<u64, ServiceError> {
+        if !self.inner.plane.is_leading() {
+            return Err(ServiceError::NotLeader);
+        }
+        let runs = self.inner.plane.with(|plane| {
+            let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
+            Ok::<_, ServiceError>(plane.begin_purge(id))
+        })?;
+        self.purge_claimed(&runs).await
+    }
+
+    /// Removes the dead letters of a queue, which is named without the suffix.
+    ///
+    /// # Errors
+    /// There are none, or nothing was removed.
+    pub async fn purge_dead_letters(&self, queue: &str) -> Result<u64, ServiceError> {
+        let dead = format!("{queue}{DEAD_LETTER_SUFFIX}");
+        self.purge(&dead).await.map_err(|error| match error {
+            ServiceError::QueueNotFound { queue } => ServiceError::DeadLettersNotFound { queue },
+            error => error,
+        })
+    }
+
+    async fn purge_claimed(&self, runs: &[Run]) -> Result<u64, ServiceError> {
+        if runs.is_empty() {
+            return Ok(0);
+        }
+        let claims = Purging { queues: self, runs, done: false };
+        let mut proposal = Proposal::new();
+        command::purge(proposal.begin(), runs);
+        let outcomes = self.propose(proposal).await?;
+        claims.done();
+        Ok(outcomes.iter().map(|outcome| if let Outcome::Purged(count) = outcome { *count } else { 0 }).sum())
+    }
+}
+
+fn not_found(queue: &str) -> ServiceError {
+    ServiceError::QueueNotFound { queue: queue.to_owned() }
+}
+
+/// Gives claimed messages back when a purge fails or its caller goes away.
+struct Purging<'a> {
+    queues: &'a Queues,
+    runs: &'a [Run],
+    done: bool,
+}
+
+impl Purging<'_> {
+    fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Purging<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.queues.inner.plane.with(|plane| plane.abort_purge(self.runs, clock::now()));
+        }
+    }
+}

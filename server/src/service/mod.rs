@@ -1,0 +1,20 @@
+//! One function per operation, whatever door it came through. Doors decode and encode; rules are in here and below.
+
+mod batch;
+mod error;
+mod look;
+mod queue;
+mod settle;
+mod token;
+
+pub use batch::{NewMessage, PublishBatch, duration_ns};
+pub use boltq_queue::{QueueStats, Totals};
+pub use error::{ServiceError, SettleError};
+pub use look::{Peeked, QueueInfo, Stats, StorageStats};
+pub use queue::{Consumer, Delivery, Queues};
+pub(crate) use queue::random;
+pub use settle::{DEAD_LETTER_SUFFIX, Settlement};
+pub use token::{DeliveryToken, Handle};
+
+/// The media type of payloads that are checked to be one JSON value.
+pub const JSON_CONTENT_TYPE: &str = "application/json";

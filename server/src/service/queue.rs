@@ -1,0 +1,352 @@
+//! Work queues: publishing, leasing and looking. Settling is in [`super::settle`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_core::{IdSalt, MessageId, Millis, Record, Seq, StreamId, check_name};
+use boltq_log::{Log, ReadMode, Space};
+use boltq_queue::{ConsumerId, Leased, Outcome, Place, QueueId, Settings, command};
+use boltq_raft::{Group, ProposeError, Proposal};
+use bytes::Bytes;
+
+use super::batch::PublishBatch;
+use super::error::ServiceError;
+use super::token::DeliveryToken;
+use crate::clock::{self, Instant};
+use crate::plane::{Attachment, QueuePlane};
+
+/// The queue plane as the doors use it; clones are cheap and share it.
+#[derive(Clone)]
+pub struct Queues {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) group: Group<QueuePlane>,
+    pub(super) plane: Arc<QueuePlane>,
+    pub(super) log: Log,
+    /// Whether the log is on disk.
+    pub(super) disk: bool,
+    pub(super) settings: Settings,
+    pub(super) salt: IdSalt,
+    pub(super) started: std::time::Instant,
+    consumers: AtomicU64,
+}
+
+/// All consumers without a connection together.
+const DETACHED: ConsumerId = ConsumerId(0);
+
+/// A message and the right to settle it.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// What settles it.
+    pub token: DeliveryToken,
+    /// Its id.
+    pub id: MessageId,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// The message.
+    pub record: Record,
+}
+
+/// Who takes messages: a connection or a stream. What it holds becomes available to others when it is dropped, without
+/// counting as a failed attempt.
+pub struct Consumer {
+    id: ConsumerId,
+    queues: Queues,
+    /// Not for who leases in one call and settles in another: those leases end by acknowledgement or timeout only.
+    releases: bool,
+}
+
+impl Consumer {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ConsumerId {
+        self.id
+    }
+
+    /// Messages that it holds now.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.queues.inner.plane.with(|plane| plane.held_by(self.id))
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if self.releases {
+            self.queues.inner.plane.with(|plane| plane.release_consumer(self.id, clock::now()));
+        }
+    }
+}
+
+impl Queues {
+    /// Over an open group, once the node leads it and its ids have a key.
+    ///
+    /// # Errors
+    /// The key could not be stored.
+    pub async fn open(
+        group: Group<QueuePlane>,
+        plane: Arc<QueuePlane>,
+        log: Log,
+        disk: bool,
+        settings: Settings,
+    ) -> Result<Self, ServiceError> {
+        let salt = match plane.salt() {
+            Some(salt) => salt,
+            None => init_salt(&group, &plane).await?,
+        };
+        let (started, consumers) = (std::time::Instant::now(), AtomicU64::new(DETACHED.0 + 1));
+        Ok(Self { inner: Arc::new(Inner { group, plane, log, disk, settings, salt, started, consumers }) })
+    }
+
+    /// An empty batch of messages that are received now.
+    #[must_use]
+    pub fn batch(&self) -> PublishBatch {
+        PublishBatch::new(Instant::now())
+    }
+
+    /// Publishes a batch. Returns when it is as durable as the storage is set to be, with one id for each message.
+    ///
+    /// # Errors
+    /// Nothing was stored, or with [`ServiceError::Stopped`] the outcome is unknown.
+    pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
+        if self.inner.log.space() == Space::Full {
+            return Err(ServiceError::StorageFull);
+        }
+        let messages = batch.len();
+        let outcomes = self.propose(batch.into_proposal()).await?;
+        let mut ids = Vec::with_capacity(messages);
+        for outcome in outcomes {
+            let Outcome::Published(runs) = outcome else { return Err(ServiceError::Stopped) };
+            ids.extend(runs.places().map(|place| self.inner.salt.id(place.stream, place.seq)));
+        }
+        Ok(ids)
+    }
+
+    /// A new consumer.
+    #[must_use]
+    pub fn consumer(&self) -> Consumer {
+        let id = ConsumerId(self.inner.consumers.fetch_add(1, Ordering::Relaxed));
+        Consumer { id, queues: self.clone(), releases: true }
+    }
+
+    /// A consumer whose leases outlive it: for calls that have no connection to end with.
+    #[must_use]
+    pub fn detached_consumer(&self) -> Consumer {
+        Consumer { id: DETACHED, queues: self.clone(), releases: false }
+    }
+
+    /// Leases up to `max` messages, which takes `wait` at most; nothing is an empty list. The queue is created if it
+    /// does not exist.
+    ///
+    /// # Errors
+    /// The name is not acceptable, this node does not lead, or the messages cannot be read.
+    pub async fn consume(
+        &self,
+        consumer: &Consumer,
+        queue: &str,
+        max: usize,
+        lease: Option<Duration>,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, ServiceError> {
+        let attachment = self.attach(queue).await?;
+        let waiting = self.next_deliveries(consumer, &attachment, max, lease);
+        if wait.is_zero() {
+            return self.take(consumer, attachment.queue, max, lease).await;
+        }
+        tokio::time::timeout(wait, waiting).await.unwrap_or(Ok(Vec::new()))
+    }
+
+    /// Registers a consumer of a queue, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// The name is not acceptable, or the queue cannot be created.
+    pub async fn attach(&self, queue: &str) -> Result<Attachment, ServiceError> {
+        let id = match self.inner.plane.with(|plane| plane.queue(queue)) {
+            Some(id) => id,
+            None => self.declare(queue).await?,
+        };
+        Ok(self.inner.plane.attach(id))
+    }
+
+    async fn declare(&self, queue: &str) -> Result<QueueId, ServiceError> {
+        check_name(queue)?;
+        let mut proposal = Proposal::new();
+        command::declare(proposal.begin(), queue);
+        match self.propose(proposal).await?.first() {
+            Some(Outcome::Declared(queue)) => Ok(*queue),
+            _ => Err(ServiceError::Stopped),
+        }
+    }
+
+    /// Waits until there is something to lease.
+    ///
+    /// # Errors
+    /// As [`Queues::consume`].
+    pub async fn next_deliveries(
+        &self,
+        consumer: &Consumer,
+        attachment: &Attachment,
+        max: usize,
+        lease: Option<Duration>,
+    ) -> Result<Vec<Delivery>, ServiceError> {
+        loop {
+            // Registered before looking, so that what becomes ready in between is not missed.
+            let ready = attachment.waiters.ready.notified();
+            let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+            ready.await;
+        }
+    }
+
+    /// Leases what is ready now, leaving out what has expired.
+    async fn take(
+        &self,
+        consumer: &Consumer,
+        queue: QueueId,
+        max: usize,
+        lease: Option<Duration>,
+    ) -> Result<Vec<Delivery>, ServiceError> {
+        let plane = &self.inner.plane;
+        if !plane.is_leading() {
+            return Err(ServiceError::NotLeader);
+        }
+        let lease_ms = lease.map_or(self.inner.settings.ack_timeout_ms, |lease| {
+            u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
+        });
+        loop {
+            let now = clock::now();
+            let mut leased = Vec::new();
+            let max = max.min(BATCH_MESSAGES_MAX);
+            plane.with(|plane| plane.lease(queue, consumer.id, max, lease_ms, now, &mut leased));
+            if leased.len() == max {
+                // There may be more, and one wake-up came for all of it.
+                plane.wake(&[queue]);
+            }
+            if leased.is_empty() {
+                return Ok(Vec::new());
+            }
+            let held = Held { queues: self, leased: &leased, keep: false };
+            let records = self.records(&leased).await?;
+            let (deliveries, expired) = self.deliveries(&leased, records, now)?;
+            held.keep();
+            if !expired.is_empty() {
+                self.expire(&expired).await?;
+            }
+            if !deliveries.is_empty() {
+                plane.consumed.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
+                return Ok(deliveries);
+            }
+        }
+    }
+
+    async fn records(&self, leased: &[Leased]) -> Result<Vec<Bytes>, ServiceError> {
+        self.read(leased.iter().map(|leased| (leased.place.stream, leased.place.seq)).collect()).await
+    }
+
+    /// Reads records, from memory if they are there, else on a thread that may block.
+    pub(super) async fn read(&self, places: Vec<(StreamId, Seq)>) -> Result<Vec<Bytes>, ServiceError> {
+        let log = self.inner.plane.log().clone();
+        let mut records = Vec::with_capacity(places.len());
+        let failed = |error: boltq_log::ReadError| ServiceError::Storage { what: error.to_string() };
+        if log.read(&places, ReadMode::Cached, &mut records).map_err(failed)? {
+            return Ok(records);
+        }
+        let read = move || {
+            records.clear();
+            log.read(&places, ReadMode::Disk, &mut records).map(|_| records)
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|_| ServiceError::Stopped)?.map_err(failed)
+    }
+
+    fn deliveries(
+        &self,
+        leased: &[Leased],
+        records: Vec<Bytes>,
+        now: Millis,
+    ) -> Result<(Vec<Delivery>, Vec<Place>), ServiceError> {
+        let mut deliveries = Vec::with_capacity(leased.len());
+        let mut expired = Vec::new();
+        let mut noted = Vec::new();
+        for (leased, bytes) in leased.iter().zip(records) {
+            let record = Record::read(&bytes)
+                .map_err(|error| ServiceError::Storage { what: format!("record at {:?}: {error}", leased.place) })?;
+            if record.expired(now) {
+                expired.push(leased.place);
+                continue;
+            }
+            if record.expires.is_some() || record.id.is_some() {
+                noted.push((leased.place, record.expires, record.id));
+            }
+            let id = record.id.unwrap_or_else(|| self.inner.salt.id(leased.place.stream, leased.place.seq));
+            let token = DeliveryToken { place: leased.place, lease: leased.lease };
+            deliveries.push(Delivery { token, id, attempts: leased.attempts, record });
+        }
+        if !noted.is_empty() {
+            self.inner.plane.with(|plane| {
+                for (place, expires, id) in noted {
+                    plane.note(place, expires, id);
+                }
+            });
+        }
+        Ok((deliveries, expired))
+    }
+
+    pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
+        self.inner.group.propose(proposal).await.map_err(ServiceError::from)
+    }
+}
+
+impl From<ProposeError> for ServiceError {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::NotLeader { .. } => Self::NotLeader,
+            ProposeError::Stopped => Self::Stopped,
+        }
+    }
+}
+
+/// Gives leases back when a delivery fails or is cancelled between lease and answer.
+struct Held<'a> {
+    queues: &'a Queues,
+    leased: &'a [Leased],
+    keep: bool,
+}
+
+impl Held<'_> {
+    fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.queues.inner.plane.with(|plane| {
+                let now = clock::now();
+                for leased in self.leased {
+                    plane.release(leased.place, now);
+                }
+            });
+        }
+    }
+}
+
+async fn init_salt(group: &Group<QueuePlane>, plane: &QueuePlane) -> Result<IdSalt, ServiceError> {
+    let mut proposal = Proposal::new();
+    command::init(proposal.begin(), IdSalt(random()));
+    group.propose(proposal).await?;
+    plane.salt().ok_or(ServiceError::Stopped)
+}
+
+/// Random bits for what must differ, not for what must not be guessed: the standard library seeds its hashers from the
+/// operating system.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}

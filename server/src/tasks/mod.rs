@@ -1,0 +1,5 @@
+//! Work that goes on by itself on a leader.
+
+mod timer;
+
+pub(crate) use timer::run_timer;

@@ -1,0 +1,51 @@
+//! Numbers that the doors count themselves. What happens to messages is counted by the queue plane.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only goes up. Add once per batch, not once per message, where there are many.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn increment(&self) {
+        // Nothing is ordered by it.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// The number now.
+    pub fn set(&self, value: usize) {
+        self.0.store(value as u64, Ordering::Relaxed);
+    }
+
+    /// The number last set.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the doors count.
+#[derive(Debug, Default)]
+pub struct DoorMetrics {
+    /// Open connections of the messaging port.
+    pub messaging_connections: Gauge,
+    /// Open connections of the admin port.
+    pub admin_connections: Gauge,
+    /// Connections closed at once because there were too many.
+    pub connections_refused: Counter,
+    /// Frames of the binary protocol that closed their connection: too long, or before authentication.
+    pub frames_rejected: Counter,
+    /// Wrong or missing API keys, on the binary protocol and the admin port.
+    pub authentications_failed: Counter,
+}

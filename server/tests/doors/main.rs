@@ -1,0 +1,9 @@
+//! The doors of a whole node in this process, over real sockets. What needs a process of its own (kill, restart, full
+//! disk) is tested from outside.
+
+mod admin_port;
+mod authentication;
+mod binary_protocol;
+mod harness;
+mod messaging_port;
+mod work_queues;

@@ -1,0 +1,24 @@
+//! Runs the real server and speaks to it through each of its doors.
+//!
+//! The server is a child process in a directory of its own, on ports that are free now. Whoever owns a [`Server`] can
+//! kill it, stop it, and start it again on the same data; when the owner goes, process and directory go too, and if the
+//! owner goes because a test failed, the end of the server's log is printed first.
+
+pub mod binary;
+mod directory;
+pub mod grpc;
+pub mod http;
+mod options;
+mod ports;
+mod process;
+mod random;
+mod server;
+mod wait;
+
+pub use directory::Directory;
+pub use options::ServerOptions;
+pub use ports::free_port;
+pub use process::{ProcessStat, Usage};
+pub use random::Random;
+pub use server::{Server, StartError, server_binary, use_server_binary};
+pub use wait::{eventually, eventually_async, within};

@@ -1,0 +1,61 @@
+//! The configuration a server is started with.
+
+use serde_json::{Map, Value, json};
+
+/// A configuration file in the making. What is not set is left to the server's defaults.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    config: Value,
+}
+
+impl ServerOptions {
+    /// `storage.mode` disk, synced before each answer.
+    pub fn disk() -> Self {
+        Self::with_mode("disk").set("storage.sync", "always")
+    }
+
+    /// `storage.mode` memory.
+    pub fn memory() -> Self {
+        Self::with_mode("memory")
+    }
+
+    /// What a configuration file says.
+    ///
+    /// # Panics
+    /// When it is no JSON.
+    pub fn from_json(text: &str) -> Self {
+        Self {
+            config: serde_json::from_str(text).expect("a configuration in JSON"),
+        }
+    }
+
+    fn with_mode(mode: &str) -> Self {
+        Self { config: json!({}) }
+            .set("storage.mode", mode)
+            .set("server.host", "127.0.0.1")
+    }
+
+    /// Sets a key, written with dots: `queue.max_retry`.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        let mut place = &mut self.config;
+        for part in key.split('.') {
+            if !place.is_object() {
+                *place = Value::Object(Map::new());
+            }
+            place = &mut place[part];
+        }
+        *place = value.into();
+        self
+    }
+
+    /// The value of a key, if it was set.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        key.split('.').try_fold(&self.config, |place, part| place.get(part))
+    }
+
+    /// The text of the configuration file.
+    pub fn to_json(&self) -> String {
+        self.config.to_string()
+    }
+}

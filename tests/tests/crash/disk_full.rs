@@ -1,0 +1,190 @@
+//! A full disk: publishes fail and say so, consuming goes on, and writing resumes by itself.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_proto::admin::v1::GetStatsRequest;
+use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
+use boltq_proto::queue::v1::PublishRequest;
+use boltq_tests::harness::binary::{BinaryClient, command, status};
+use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message, reason};
+use boltq_tests::harness::{Directory, Server, ServerOptions, eventually_async};
+use serde_json::json;
+use tonic::Code;
+
+const DISK_MIB: usize = 48;
+const PAYLOAD_BYTES: usize = 50_000;
+
+/// A small file system in memory below the directory of a server. Unmounted when dropped.
+struct SmallDisk {
+    directory: Arc<Directory>,
+}
+
+impl SmallDisk {
+    /// `None` where mounting is not allowed.
+    fn mount() -> Option<Self> {
+        let directory = Arc::new(Directory::new());
+        std::fs::create_dir(directory.data()).unwrap();
+        let size = format!("size={DISK_MIB}m");
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(directory.data())
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self { directory }),
+            Ok(output) => {
+                println!(
+                    "skipped: cannot mount a small disk: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                None
+            }
+            Err(error) => {
+                println!("skipped: cannot mount a small disk: {error}");
+                None
+            }
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.directory.data().join("somebody-elses-file")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("--lazy").arg(self.directory.data()).status();
+        println!("unmounted: {unmounted:?}");
+    }
+}
+
+fn options() -> ServerOptions {
+    ServerOptions::disk()
+        .set("storage.wal_file_bytes", 2 << 20)
+        .set("storage.compaction_threshold", 8 << 20)
+        .set("queue.retry_backoff", "1ms")
+}
+
+fn start(disk: &SmallDisk) -> Server {
+    Server::start_in(&options(), Arc::clone(&disk.directory)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn big() -> PublishRequest {
+    PublishRequest {
+        queue: "q".into(),
+        message: Some(message(vec![7; PAYLOAD_BYTES])),
+    }
+}
+
+#[tokio::test]
+async fn a_backlog_that_fills_the_disk_stops_publishes_and_nothing_else() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = start(&disk);
+    let mut client = connect(server.messaging()).await;
+    let mut published = 0_usize;
+    let refusal = loop {
+        match client.publish(big()).await {
+            Ok(_) => published += 1,
+            Err(status) => break status,
+        }
+        assert!(
+            published * PAYLOAD_BYTES < DISK_MIB << 20,
+            "more than fits was accepted"
+        );
+    };
+    assert_eq!(
+        (refusal.code(), reason(&refusal).as_str()),
+        (Code::ResourceExhausted, "STORAGE_FULL"),
+        "{refusal:?}"
+    );
+    assert!(refusal.message().contains("full"), "{}", refusal.message());
+    let mut binary = BinaryClient::connect(server.messaging());
+    let body = json!({"topic": "q", "payload": "x".repeat(PAYLOAD_BYTES)}).to_string();
+    let error = binary.call(command::PUBLISH, &body).error();
+    assert!(error.contains("full"), "{error}");
+    let mut admin = AdminServiceClient::new(channel(server.messaging()).await.unwrap());
+    let stats = admin.get_stats(GetStatsRequest {}).await.unwrap().into_inner();
+    assert!(!stats.storage.unwrap().writable);
+    assert_eq!(
+        client.look("q").await.ready,
+        published as u64,
+        "what was refused is not there"
+    );
+    // Everything that was acknowledged can be consumed and acknowledged.
+    let mut settled = 0;
+    while settled < published {
+        let deliveries = client.take("q", 20).await;
+        assert!(!deliveries.is_empty(), "{settled} of {published} came");
+        settled += client.done(&deliveries).await as usize;
+    }
+    resumes(&server).await;
+    // And it is all true after a restart.
+    let mut server = server;
+    server.restart();
+    assert_eq!(connect(server.messaging()).await.look("q").await.ready, 1);
+}
+
+#[tokio::test]
+async fn writing_resumes_when_somebody_else_makes_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = start(&disk);
+    let mut client = connect(server.messaging()).await;
+    client.put("q", message("before")).await;
+    fill(&disk.filler());
+    eventually_async(Duration::from_secs(10), "publishes are refused", || {
+        let mut client = client.clone();
+        async move {
+            client
+                .publish(big())
+                .await
+                .err()
+                .filter(|status| reason(status) == "STORAGE_FULL")
+        }
+    })
+    .await;
+    let delivery = client.take_one("q").await;
+    assert_eq!(client.done(&[delivery]).await, 1, "settling goes on");
+    std::fs::remove_file(disk.filler()).unwrap();
+    resumes(&server).await;
+}
+
+#[test]
+fn a_full_disk_is_an_answer_and_not_the_end_of_the_connection() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = start(&disk);
+    let mut client = BinaryClient::connect(server.messaging());
+    let body = json!({"topic": "q", "payload": "x".repeat(PAYLOAD_BYTES)}).to_string();
+    let (mut accepted, mut refused) = (0_u64, 0_u64);
+    while refused < 100 {
+        let reply = client.call(command::PUBLISH, &body);
+        *(if reply.status == status::OK {
+            &mut accepted
+        } else {
+            &mut refused
+        }) += 1;
+    }
+    assert_eq!(client.stats()["Queues"]["q"].as_u64(), Some(accepted));
+    while let Some(taken) = client.consume("q") {
+        client.ack(&taken.id).ok();
+    }
+    assert_eq!(client.stats()["Queues"]["q"], 0);
+}
+
+/// Waits until a publish is accepted again.
+async fn resumes(server: &Server) {
+    let client = connect(server.messaging()).await;
+    eventually_async(Duration::from_secs(15), "publishes are accepted again", || {
+        let mut client = client.clone();
+        async move { client.publish(big()).await.ok() }
+    })
+    .await;
+}
+
+/// Takes all the room that there is.
+fn fill(path: &PathBuf) {
+    let mut file = std::fs::File::create(path).unwrap();
+    let block = vec![1; 4096];
+    while std::io::Write::write_all(&mut file, &block).is_ok() {}
+}

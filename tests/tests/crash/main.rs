@@ -1,0 +1,12 @@
+//! What survives the death of the process, and what the server does about damage and full disks.
+//!
+//! A killed process leaves its page cache behind, so these tests say nothing about lost power: that a sync happens before
+//! an answer is the business of the log's own tests, which put a failing disk under it.
+
+mod damage;
+mod disk_full;
+mod disk_space;
+mod kill;
+mod ledger;
+mod second_start;
+mod states;

@@ -1,0 +1,10 @@
+//! What happens to a message between publish and acknowledgement, whatever door it came through.
+
+mod dead_letters;
+mod delay;
+mod expiry;
+mod leases;
+mod long_poll;
+mod order;
+mod payloads;
+mod retries;

@@ -33,11 +33,13 @@ checked=0
 failed=0
 
 stop() {
-    if [[ -n "$server" ]]; then
-        kill "$server" 2> /dev/null || true
-        wait "$server" 2> /dev/null || true
-        server=""
-    fi
+    local job
+    # The server, and what an example left running in the background.
+    for job in $(jobs -p); do
+        kill "$job" 2> /dev/null || true
+        wait "$job" 2> /dev/null || true
+    done
+    server=""
     if [[ -n "$work" ]]; then
         rm -rf "$work"
         work=""
@@ -63,9 +65,9 @@ start() {
     for ((attempt = 1; attempt <= START_ATTEMPTS; attempt++)); do
         tcp_port="$(free_port)"
         http_port="$(free_port)"
-        export BOLTQ_ADDR="localhost:$tcp_port"
-        BOLTQ_TCP_PORT="$tcp_port" BOLTQ_HTTP_PORT="$http_port" BOLTQ_STORAGE_MODE=disk \
-            BOLTQ_DATA_DIR="$work/data" boltq-server > "$work/server.log" 2>&1 &
+        # Exported, so that a server which an example starts takes the same ports.
+        export BOLTQ_ADDR="localhost:$tcp_port" BOLTQ_TCP_PORT="$tcp_port" BOLTQ_HTTP_PORT="$http_port"
+        BOLTQ_STORAGE_MODE=disk BOLTQ_DATA_DIR="$work/data" boltq-server > "$work/server.log" 2>&1 &
         server=$!
         local deadline=$((SECONDS + START_SECONDS))
         while kill -0 "$server" 2> /dev/null && ((SECONDS < deadline)); do

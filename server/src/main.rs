@@ -66,13 +66,14 @@ fn runtime(config: &Config) -> std::io::Result<Runtime> {
 }
 
 async fn serve(config: &Config) -> ExitCode {
+    // Before the ports open: whoever sees the node ready may stop it at once.
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        return fail(&"cannot listen for signals", 1);
+    };
     let node = match Node::start(config).await {
         Ok(node) => node,
         Err(error) => return fail(&error, 1),
-    };
-    let started = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = started else {
-        return fail(&"cannot listen for signals", 1);
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

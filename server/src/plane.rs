@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine};
 use boltq_log::{EntryId, GroupLog};
-use boltq_queue::{Claim, Effect, Machine, Outcome, Plane, QueueId, Settings};
+use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Plane, QueueId, Settings};
 use boltq_raft::{ApplyError, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
@@ -45,6 +45,8 @@ pub struct QueuePlane {
     settings: Settings,
     log: GroupLog,
     waiters: RwLock<BTreeMap<QueueId, Arc<Waiters>>>,
+    /// Told when a consumer holds less than before.
+    rooms: RwLock<BTreeMap<ConsumerId, Arc<Notify>>>,
     timer: Timer,
     leading: AtomicBool,
     leadership: Notify,
@@ -77,6 +79,7 @@ impl QueuePlane {
             settings,
             log,
             waiters: RwLock::new(BTreeMap::new()),
+            rooms: RwLock::new(BTreeMap::new()),
             timer: Timer { armed: AtomicU64::new(u64::MAX), earlier: Notify::new() },
             leading: AtomicBool::new(false),
             leadership: Notify::new(),
@@ -128,6 +131,32 @@ impl QueuePlane {
         for queue in queues {
             if let Some(waiters) = waiters.get(queue) {
                 waiters.ready.notify_one();
+            }
+        }
+    }
+
+    /// Registers a consumer, which is told through what it gets when it holds less than before, whoever settled the
+    /// message or whatever ended the lease.
+    #[must_use]
+    pub fn register(&self, consumer: ConsumerId) -> Arc<Notify> {
+        self.rooms.write().entry(consumer).or_default().clone()
+    }
+
+    /// Forgets a consumer, and makes available what it holds.
+    pub fn forget(&self, consumer: ConsumerId) {
+        self.rooms.write().remove(&consumer);
+        self.with(|plane| plane.release_consumer(consumer, clock::now()));
+    }
+
+    /// Tells consumers that they have room. Neighbours are mostly the same.
+    pub fn freed(&self, consumers: impl Iterator<Item = ConsumerId>) {
+        let mut told = None;
+        for consumer in consumers {
+            if told != Some(consumer) {
+                told = Some(consumer);
+                if let Some(room) = self.rooms.read().get(&consumer) {
+                    room.notify_one();
+                }
             }
         }
     }

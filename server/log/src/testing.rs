@@ -34,6 +34,7 @@ struct Device {
     locks: BTreeSet<PathBuf>,
     cycle: u64,
     operations: u64,
+    bytes_read: u64,
     stop_at: Option<u64>,
     syncs: u64,
     fail_sync: Option<u64>,
@@ -90,6 +91,11 @@ impl SimFiles {
         self.device.lock().operations
     }
 
+    /// Bytes that were read from files so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.device.lock().bytes_read
+    }
+
     /// Has every operation fail after `count` more that change something, as if the power went.
     pub fn stop_after(&self, count: u64) {
         let mut device = self.device.lock();
@@ -112,8 +118,21 @@ impl SimFiles {
     /// the file system after that; handles from before fail.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
+        self.cut_power(Some(Random(seed)))
+    }
+
+    /// As [`SimFiles::crash`], and nothing that was not synced reached the device.
+    #[must_use]
+    pub fn lose_unsynced(&self) -> Self {
+        self.cut_power(None)
+    }
+
+    fn cut_power(&self, random: Option<Random>) -> Self {
         let mut device = self.device.lock();
-        device.crash(&mut Random(seed));
+        if let Some(mut random) = random {
+            device.keep_some(&mut random);
+        }
+        device.restart();
         Self {
             device: Arc::clone(&self.device),
             cycle: device.cycle,
@@ -152,15 +171,23 @@ impl Device {
         self.renames.push(change);
     }
 
-    fn crash(&mut self, random: &mut Random) {
+    /// Some of what was not synced reaches the device.
+    fn keep_some(&mut self, random: &mut Random) {
         let kept = random.below(self.renames.len() + 1);
         for change in &self.renames[..kept] {
             apply(&mut self.durable_names, change);
         }
+        for file in &mut self.files {
+            file.keep_some(random);
+        }
+    }
+
+    fn restart(&mut self) {
         self.renames.clear();
         self.names = self.durable_names.clone();
         for file in &mut self.files {
-            file.crash(random);
+            file.writes.clear();
+            file.bytes = file.durable.clone();
         }
         self.locks.clear();
         self.cycle += 1;
@@ -193,7 +220,7 @@ impl Contents {
         }
     }
 
-    fn crash(&mut self, random: &mut Random) {
+    fn keep_some(&mut self, random: &mut Random) {
         let all_or_nothing = random.below(4);
         for write in std::mem::take(&mut self.writes) {
             match (all_or_nothing, write) {
@@ -204,7 +231,6 @@ impl Contents {
                 (_, Write::Bytes(offset, bytes)) => tear(&mut self.durable, offset, &bytes, random),
             }
         }
-        self.bytes = self.durable.clone();
     }
 }
 
@@ -374,6 +400,7 @@ impl LogFile for SimFile {
             let end = offset.saturating_add(into.len());
             let bytes = device.files[self.index].bytes.get(offset..end);
             into.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            device.bytes_read += into.len() as u64;
             Ok(())
         })
     }

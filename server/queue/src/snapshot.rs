@@ -360,24 +360,18 @@ mod tests {
             not_before: Millis(0),
         };
         for seq in [0, 2, 7] {
-            let error = refusal(|machine| drop(lane(machine).failed.insert(seq, failure)));
+            let error = refusal(|machine| lane(machine).failed.extend([(seq, failure)]));
             assert!(error.starts_with("failed messages: "), "{error}");
         }
-        assert_refused(
-            "failed messages: ",
-            &[|machine| {
-                lane(machine)
-                    .failed
-                    .values_mut()
-                    .for_each(|failure| failure.attempts = 0)
-            }],
-        );
+        let never = Failure { attempts: 0, ..failure };
+        let error = refusal(|machine| lane(machine).failed.extend([(3, never)]));
+        assert!(error.starts_with("failed messages: "), "{error}");
         for seq in [0, 3] {
             let due = Due {
                 at: Millis(0),
                 priority: 0,
             };
-            let error = refusal(|machine| drop(machine.queues[0].due.insert(seq, due)));
+            let error = refusal(|machine| machine.queues[0].due.extend([(seq, due)]));
             assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
         }
         assert_refused(
@@ -386,7 +380,7 @@ mod tests {
         );
         assert_refused(
             "delayed messages: one that is not done has no due time",
-            &[|machine| drop(machine.queues[0].due.remove(&2))],
+            &[|machine| machine.queues[0].due.retain(|seq, _| *seq != 2)],
         );
     }
 

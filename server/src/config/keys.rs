@@ -184,7 +184,7 @@ keys! {
         text("", api_key, "any text"),
         "Key that clients show on every door. Empty: all doors are open.";
     LOG_LEVEL: Parsed<LogFilter> = "log.level", Some("BOLTQ_LOG"),
-        text("info", filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, and `module=level`, with commas between"),
+        text("info", filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, `module=level`; several with commas"),
         "What is logged.";
     LOG_FORMAT: Choice<LogFormat> = "log.format", Some("BOLTQ_LOG_FORMAT"),
         choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]),

@@ -23,15 +23,10 @@ impl Feature {
     /// Whether the value, whatever else is set, leaves the feature off.
     pub(super) fn is_off(key: Key, given: &Given) -> bool {
         let (_, off, _) = key;
-        let off: Value = serde_json::from_str(off).unwrap_or_default();
         match given {
-            Given::Json(value) => *value == off || value.is_null(),
-            Given::Text(text) => match off {
-                Value::Bool(false) => matches!(text.as_str(), "false" | "0" | "no" | "off"),
-                Value::String(off) => *text == off,
-                Value::Array(_) => false,
-                other => *text == other.to_string(),
-            },
+            Given::Json(value) => value.is_null() || serde_json::from_str::<Value>(off).is_ok_and(|off| *value == off),
+            Given::Text(text) if off == "false" => matches!(text.as_str(), "false" | "0" | "no" | "off"),
+            Given::Text(text) => text == off.trim_matches('"'),
         }
     }
 
@@ -275,7 +270,8 @@ pub(super) static FEATURES: &[Feature] = &[
     },
 ];
 
-/// Variables that belong to the command line client, to a second spelling of a key above, or to nothing in this version.
+/// Variables that belong to the command line client or to a second spelling of a key above, or mean nothing in this
+/// version.
 pub(super) const OTHER_VARIABLES: [&str; 7] = [
     "BOLTQ_ADDR",
     "BOLTQ_CA_FILE",

@@ -83,7 +83,8 @@ impl PublishBatch {
     fn record<'a>(&self, message: &NewMessage<'a>) -> RecordBuilder<'a> {
         let after = |ns: i64| {
             // Up to the next millisecond: never early.
-            u64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| self.received.millis().plus(ns.div_ceil(1_000_000)))
+            let ns = u64::try_from(ns).ok().filter(|ns| *ns > 0)?;
+            Some(Millis(self.received.unix_ns().saturating_add(ns).div_ceil(1_000_000)))
         };
         let priority = u8::try_from(message.priority.clamp(0, i64::from(PRIORITY_MAX))).unwrap_or(0);
         RecordBuilder {

@@ -63,6 +63,14 @@ pub struct Stats {
     pub group: GroupStatus,
 }
 
+impl Stats {
+    /// Failed attempts since the group was created, whether a retry or a dead letter came of them.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u64 {
+        self.totals.nacked + self.totals.dead_lettered
+    }
+}
+
 /// What the log needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageStats {
@@ -152,7 +160,8 @@ impl Queues {
         }
     }
 
-    /// The next messages of a queue in the order of their delivery, without leasing them. Expired ones are left out.
+    /// The next messages of a queue in the order of their delivery, without leasing them: `max` at most, and no more than
+    /// fit into an answer. Expired ones are left out.
     ///
     /// # Errors
     /// There is no such queue, this node does not lead, or the messages cannot be read.
@@ -166,7 +175,8 @@ impl Queues {
             plane.peek(id, max, &mut places);
             Ok::<_, ServiceError>(places.iter().map(|place| plane.attempts(*place)).collect())
         })?;
-        let records = self.read(places.iter().map(|place| (place.stream, place.seq)).collect()).await?;
+        let wanted: Vec<_> = places.iter().map(|place| (place.stream, place.seq)).collect();
+        let records = self.read_bounded(&wanted).await?;
         let now = clock::now();
         let mut peeked = Vec::with_capacity(records.len());
         for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_core::limits::{BATCH_MESSAGES_MAX, FRAME_BYTES_MAX};
 use boltq_core::{IdSalt, MessageId, Millis, Record, Seq, StreamId, check_name};
 use boltq_log::{Log, ReadMode, Space};
 use boltq_queue::{ConsumerId, Leased, Outcome, Place, QueueId, Settings, command};
 use boltq_raft::{Group, ProposeError, Proposal};
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::batch::PublishBatch;
 use super::error::ServiceError;
@@ -35,6 +36,11 @@ pub(super) struct Inner {
     consumers: AtomicU64,
 }
 
+/// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
+const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
+/// What a delivery has beyond its record at most: token, id, times, and the framing of its members.
+const ANSWER_ENVELOPE_BYTES: usize = 128;
+
 /// All consumers without a connection together.
 const DETACHED: ConsumerId = ConsumerId(0);
 
@@ -56,8 +62,8 @@ pub struct Delivery {
 pub struct Consumer {
     id: ConsumerId,
     queues: Queues,
-    /// Not for who leases in one call and settles in another: those leases end by acknowledgement or timeout only.
-    releases: bool,
+    /// `None` for who leases in one call and settles in another: those leases end by settlement or timeout only.
+    room: Option<Arc<Notify>>,
 }
 
 impl Consumer {
@@ -65,6 +71,14 @@ impl Consumer {
     #[must_use]
     pub fn id(&self) -> ConsumerId {
         self.id
+    }
+
+    /// Returns when it holds less than before; at once, if that happened since the last call.
+    pub async fn room(&self) {
+        match &self.room {
+            Some(room) => room.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Messages that it holds now.
@@ -76,8 +90,8 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        if self.releases {
-            self.queues.inner.plane.with(|plane| plane.release_consumer(self.id, clock::now()));
+        if self.room.is_some() {
+            self.queues.inner.plane.forget(self.id);
         }
     }
 }
@@ -130,13 +144,13 @@ impl Queues {
     #[must_use]
     pub fn consumer(&self) -> Consumer {
         let id = ConsumerId(self.inner.consumers.fetch_add(1, Ordering::Relaxed));
-        Consumer { id, queues: self.clone(), releases: true }
+        Consumer { id, queues: self.clone(), room: Some(self.inner.plane.register(id)) }
     }
 
     /// A consumer whose leases outlive it: for calls that have no connection to end with.
     #[must_use]
     pub fn detached_consumer(&self) -> Consumer {
-        Consumer { id: DETACHED, queues: self.clone(), releases: false }
+        Consumer { id: DETACHED, queues: self.clone(), room: None }
     }
 
     /// Leases up to `max` messages, which takes `wait` at most; nothing is an empty list. The queue is created if it
@@ -231,10 +245,11 @@ impl Queues {
             if leased.is_empty() {
                 return Ok(Vec::new());
             }
-            let held = Held { queues: self, leased: &leased, keep: false };
+            let held = Held { queues: self, leased: &leased, kept: 0 };
             let records = self.records(&leased).await?;
-            let (deliveries, expired) = self.deliveries(&leased, records, now)?;
-            held.keep();
+            let kept = records.len();
+            let (deliveries, expired) = self.deliveries(&leased[..kept], records, now)?;
+            held.keep(kept);
             if !expired.is_empty() {
                 self.expire(&expired).await?;
             }
@@ -246,7 +261,29 @@ impl Queues {
     }
 
     async fn records(&self, leased: &[Leased]) -> Result<Vec<Bytes>, ServiceError> {
-        self.read(leased.iter().map(|leased| (leased.place.stream, leased.place.seq)).collect()).await
+        let places: Vec<_> = leased.iter().map(|leased| (leased.place.stream, leased.place.seq)).collect();
+        self.read_bounded(&places).await
+    }
+
+    /// Reads the first of these records, as many as fit into one answer; at least one.
+    pub(super) async fn read_bounded(&self, places: &[(StreamId, Seq)]) -> Result<Vec<Bytes>, ServiceError> {
+        let mut records = Vec::with_capacity(places.len());
+        let mut bytes = 0;
+        // Little at first: nobody knows yet how long they are.
+        let mut wanted = 4;
+        while records.len() < places.len() {
+            let next = &places[records.len()..places.len().min(records.len() + wanted)];
+            for record in self.read(next.to_vec()).await? {
+                bytes += record.len() + ANSWER_ENVELOPE_BYTES;
+                if bytes > ANSWER_BYTES_MAX && !records.is_empty() {
+                    return Ok(records);
+                }
+                records.push(record);
+            }
+            let average = bytes / records.len().max(1);
+            wanted = (ANSWER_BYTES_MAX.saturating_sub(bytes) / average.max(1) + 1).min(BATCH_MESSAGES_MAX);
+        }
+        Ok(records)
     }
 
     /// Reads records, from memory if they are there, else on a thread that may block.
@@ -311,25 +348,27 @@ impl From<ProposeError> for ServiceError {
     }
 }
 
-/// Gives leases back when a delivery fails or is cancelled between lease and answer.
+/// Gives leases back that were not delivered: those that did not fit, or all when reading failed or was cancelled.
 struct Held<'a> {
     queues: &'a Queues,
     leased: &'a [Leased],
-    keep: bool,
+    kept: usize,
 }
 
 impl Held<'_> {
-    fn keep(mut self) {
-        self.keep = true;
+    /// The first `kept` are delivered.
+    fn keep(mut self, kept: usize) {
+        self.kept = kept;
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if !self.keep {
+        let back = &self.leased[self.kept..];
+        if !back.is_empty() {
             self.queues.inner.plane.with(|plane| {
                 let now = clock::now();
-                for leased in self.leased {
+                for leased in back {
                     plane.release(leased.place, now);
                 }
             });

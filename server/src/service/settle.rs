@@ -125,7 +125,8 @@ impl Queues {
         let now = clock::now();
         self.inner.plane.with(|plane| {
             for handle in handles {
-                let result = match plane.claim(plane_handle(plane, handle), now) {
+                let wanted = plane_handle(plane, handle);
+                let result = match plane.claim(wanted, now) {
                     Ok(claim) if counts(how, handle, &claim) => {
                         claimed.claims.push(claim);
                         Ok(())
@@ -134,8 +135,10 @@ impl Queues {
                         plane.unclaim(claim.place, now);
                         Err(SettleError::NotFound)
                     }
-                    Err(ClaimError::NotFound) => Err(SettleError::NotFound),
+                    // Named twice in one request: settled by the first, as if it had come in a request before.
+                    Err(ClaimError::LeaseLost) if claimed.has(wanted.place()) => Err(SettleError::NotFound),
                     Err(ClaimError::LeaseLost) => Err(SettleError::LeaseLost),
+                    Err(ClaimError::NotFound) => Err(SettleError::NotFound),
                     Err(ClaimError::Expired(claim)) => {
                         claimed.expired.push(claim.place);
                         Err(SettleError::NotFound)
@@ -144,6 +147,7 @@ impl Queues {
                 claimed.results.push(result);
             }
         });
+        self.inner.plane.freed(claimed.claims.iter().filter_map(|claim| claim.consumer));
         claimed
     }
 
@@ -243,6 +247,7 @@ impl Queues {
     /// # Errors
     /// As [`Queues::settle`]; the messages are available again then, without the attempt.
     pub async fn fail_timed_out(&self, claims: Vec<Claim>) -> Result<(), ServiceError> {
+        self.inner.plane.freed(claims.iter().filter_map(|claim| claim.consumer));
         let (expired, failed): (Vec<_>, Vec<_>) = claims.into_iter().partition(|claim| claim.expired);
         let expired: Vec<_> = expired.iter().map(|claim| claim.place).collect();
         let failed = self.fail(&failed, None, None, Reason::Timeout);
@@ -279,6 +284,12 @@ struct Claimed {
     claims: Vec<Claim>,
     /// Claimed too, to be removed.
     expired: Vec<Place>,
+}
+
+impl Claimed {
+    fn has(&self, place: Place) -> bool {
+        self.claims.iter().map(|claim| claim.place).chain(self.expired.iter().copied()).any(|claimed| claimed == place)
+    }
 }
 
 fn plane_handle(plane: &Plane, handle: &Handle) -> PlaneHandle {

@@ -1,1 +1,220 @@
+//! Files come and go with what is wanted.
 
+use std::sync::Arc;
+
+use boltq_core::{GroupId, LogIndex};
+use boltq_log::testing::SimFiles;
+use boltq_log::{GroupLog, Log, LogConfig};
+
+use crate::common::*;
+
+const GROUP: GroupId = GroupId(1);
+
+fn open_with(files: &SimFiles, config: LogConfig) -> Log {
+    Log::open(config, Arc::new(files.clone())).unwrap()
+}
+
+fn compacting() -> LogConfig {
+    LogConfig {
+        compaction_threshold: 0,
+        ..config()
+    }
+}
+
+/// Appends plans and keeps a model.
+struct Writer {
+    group: GroupLog,
+    index: u64,
+    model: Model,
+}
+
+impl Writer {
+    fn new(log: &Log) -> Self {
+        Self {
+            group: log.group(GROUP),
+            index: 0,
+            model: Model::default(),
+        }
+    }
+
+    fn commit(&mut self, plan: &Plan) {
+        self.index += 1;
+        self.model.apply(&plan.encode());
+        commit(&self.group, self.index, plan);
+    }
+
+    fn checkpoint(&self) {
+        checkpoint(&self.group, self.index);
+    }
+}
+
+/// 40 streams in turn, of which a few records are still wanted after a while.
+fn sparse(writer: &mut Writer) {
+    for round in 0..20 {
+        for stream in 0..40 {
+            writer.commit(&Plan::place(stream, round * 3 + 1, (0..3).map(|n| record(&[n; 200])).collect()));
+        }
+    }
+    for stream in 0..40 {
+        let kept = stream % 10 + 20;
+        writer.commit(&Plan::free(stream, 1, kept - 1));
+        writer.commit(&Plan::free(stream, kept + 3, 60 - kept - 2));
+    }
+    writer.checkpoint();
+}
+
+#[test]
+fn files_of_which_little_is_wanted_are_rewritten_and_their_rows_joined() {
+    let files = SimFiles::new();
+    let log = open_with(&files, compacting());
+    let mut writer = Writer::new(&log);
+    sparse(&mut writer);
+    eventually("a segment", || log.usage().segment_bytes > 0);
+    // The rows are in the segment now; the next checkpoint says so, and lets the files go.
+    eventually("fewer bytes", || {
+        writer.checkpoint();
+        let usage = log.usage();
+        usage.wal_bytes <= 4 * (64 << 10) && usage.segment_bytes < 100 << 10
+    });
+    writer.model.check(&writer.group);
+    assert!(log.usage().rows <= 80, "{:?}", log.usage());
+    log.close();
+    let log = open_with(&files, compacting());
+    writer.model.check(&log.group(GROUP));
+    assert_eq!(names(&files).iter().filter(|name| name.starts_with("ckp-")).count(), 1);
+}
+
+#[test]
+fn many_small_rows_are_worth_a_copy_for_their_memory() {
+    let files = SimFiles::new();
+    let config = LogConfig {
+        wal_file_bytes: 1 << 20,
+        row_bytes: 4 << 10,
+        ..compacting()
+    };
+    let log = open_with(&files, config);
+    let mut writer = Writer::new(&log);
+    for round in 0..100 {
+        let placed = (0..100).map(|stream| (stream, round + 1, vec![record(b"small")])).collect();
+        let freed = Vec::new();
+        writer.commit(&Plan { placed, freed });
+    }
+    assert_eq!(log.usage().rows, 10_000);
+    // Until then the file is the one that is written to.
+    for index in 0..2 {
+        writer.commit(&Plan::place(1000 + index, 1, vec![record(&vec![0; 700 << 10])]));
+    }
+    writer.checkpoint();
+    eventually("fewer rows", || log.usage().rows < 500);
+    writer.model.check(&writer.group);
+    drop(log);
+}
+
+#[test]
+fn a_backlog_that_is_wanted_is_not_rewritten_and_a_start_does_not_read_it() {
+    let files = SimFiles::new();
+    let log = open_with(&files, compacting());
+    let mut writer = Writer::new(&log);
+    for n in 0..200 {
+        writer.commit(&Plan::place(1, n * 20 + 1, (0..20).map(|n| record(&[n; 1000])).collect()));
+        if n % 10 == 9 {
+            writer.checkpoint();
+        }
+    }
+    let usage = log.usage();
+    assert_eq!(usage.segment_bytes, 0);
+    assert!(usage.wal_bytes > 4_000_000, "{usage:?}");
+    let written = log.usage().wal_bytes;
+    log.close();
+    let before = files.bytes_read();
+    let log = open_with(&files, compacting());
+    let read = files.bytes_read() - before;
+    assert!(read < written / 4, "{read} bytes of {written} were read");
+    writer.model.check(&log.group(GROUP));
+}
+
+#[test]
+fn what_goes_through_an_empty_queue_leaves_little_on_disk() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let mut writer = Writer::new(&log);
+    let (file_bytes, mut through, mut most) = (64 << 10, 0, 0);
+    for n in 0..2400 {
+        writer.commit(&Plan::place(1, n * 4 + 1, (0..4).map(|n| record(&[n; 500])).collect()));
+        writer.commit(&Plan::free(1, n * 4 + 1, 4));
+        through += 2000;
+        if writer.group.bytes_since_checkpoint() > 2 * file_bytes {
+            writer.checkpoint();
+        }
+        let usage = log.usage();
+        most = most.max(usage.wal_bytes + usage.segment_bytes + usage.checkpoint_bytes);
+    }
+    assert!(through > 70 * file_bytes);
+    // With files of 16 MiB, that is 96 MiB.
+    assert!(most <= 6 * file_bytes, "{most} bytes on disk");
+    assert_eq!(log.usage().segment_bytes, 0, "nothing was written twice");
+    writer.checkpoint();
+    assert_eq!(log.usage().rows, 0);
+}
+
+#[test]
+fn a_recycled_file_never_brings_back_what_was_in_it() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let mut writer = Writer::new(&log);
+    let mut recycled = 0;
+    for round in 0..30 {
+        for n in 0..10 {
+            let seq = round * 10 + n + 1;
+            writer.commit(&Plan::place(1, seq, vec![record(&[7; 1500])]));
+            writer.commit(&Plan::free(1, seq, 1));
+        }
+        writer.checkpoint();
+        // What a kill leaves, with the end of the log somewhere within old frames.
+        let killed = copy_with(&files, "", b"");
+        let newest = names(&files).into_iter().rfind(|name| name.starts_with("wal-")).unwrap();
+        recycled += usize::from(contents(&files, &newest).starts_with(b"BqF"));
+        let log = open(&killed).unwrap();
+        assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, writer.index)));
+        assert_eq!(log.usage().rows, 0);
+    }
+    assert!(recycled > 5, "{recycled} files held old frames");
+}
+
+#[test]
+fn compaction_may_be_killed_at_every_step() {
+    let mut steps = 0;
+    loop {
+        let files = SimFiles::new();
+        let log = open(&files).unwrap();
+        let mut writer = Writer::new(&log);
+        sparse(&mut writer);
+        log.close();
+        let log = open_with(&files, compacting());
+        files.stop_after(steps);
+        // Waits for compaction to end one way or the other; checkpoints move its result to disk.
+        let before = files.operations();
+        let group = log.group(GROUP);
+        for _ in 0..20 {
+            let _ = group.write_checkpoint(group.capture(), id(1, writer.index), b"meta", b"state");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let done = files.operations() - before < steps && log.usage().segment_bytes > 0;
+        let crashed = files.crash(steps);
+        drop((group, log));
+        let log = open(&crashed).unwrap();
+        let group = log.group(GROUP);
+        assert_eq!(group.checkpoint().unwrap().applied, id(1, writer.index));
+        for entry in group.entries(LogIndex(writer.index + 1)..LogIndex(u64::MAX), u64::MAX).unwrap() {
+            panic!("{:?} came from nowhere", entry.id);
+        }
+        writer.model.check(&group);
+        assert!(!names(&crashed).iter().any(|name| name.ends_with(".tmp")), "step {steps}");
+        steps += 1;
+        if done {
+            break;
+        }
+        assert!(steps < 300, "compaction did not end");
+    }
+    assert!(steps > 5, "there were only {steps} steps");
+}

@@ -1,1 +1,98 @@
+//! The formats of version 1 do not change: files that were checked in are still written, byte for byte, and still read.
+//!
+//! A change of a format gets a version and files of its own; these stay.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use boltq_core::{GroupId, LogIndex};
+use boltq_log::testing::SimFiles;
+use boltq_log::{Log, LogConfig};
+use bytes::Bytes;
+
+use crate::common::*;
+
+const GROUP: GroupId = GroupId(1);
+const WAL: &str = "wal-0000000000000001.log";
+const SEGMENT: &str = "seg-0000000000000003.log";
+const CHECKPOINT: &str = "ckp-1-0000000000000006";
+
+/// Writes all kinds of frames, in one order.
+fn write_files() -> (SimFiles, Model) {
+    let files = SimFiles::new();
+    let config = LogConfig {
+        compaction_threshold: 0,
+        row_bytes: 64,
+        ..config()
+    };
+    let log = Log::open(config, Arc::new(files.clone())).unwrap();
+    eventually("the next file", || names(&files).contains(&"wal-0000000000000002.log".to_owned()));
+    let group = log.group(GROUP);
+    let mut model = Model::default();
+    let mut commit = |index, plan: &Plan| {
+        model.apply(&plan.encode());
+        commit(&group, index, plan);
+    };
+    wait(|done| group.save_vote(Bytes::from_static(b"vote"), done)).unwrap();
+    commit(1, &Plan::place(7, 1, (0..6).map(|n| record(&[n; 20])).collect()));
+    commit(2, &Plan::place(9, 1, vec![record(b"nine")]));
+    append(&group, 1, 3, Bytes::from_static(b"to be cut off")).unwrap();
+    wait(|done| group.truncate_after(Some(LogIndex(2)), done)).unwrap();
+    commit(3, &Plan::free(7, 2, 3));
+    group.write_checkpoint(group.capture(), id(1, 3), b"meta", b"state").unwrap();
+    group.purge(id(1, 3));
+    append(&group, 1, 4, Bytes::from_static(b"after the purge")).unwrap();
+    let wal = contents(&files, WAL);
+    // The rest of the file, so that it is not the one that is written to any more.
+    append(&group, 1, 5, Bytes::from(vec![0; 64_000])).unwrap();
+    append(&group, 1, 6, Bytes::from(vec![0; 2_000])).unwrap();
+    group.write_checkpoint(group.capture(), id(1, 6), b"meta", b"state").unwrap();
+    group.purge(id(1, 6));
+    eventually("a segment", || log.usage().segment_bytes > 0);
+    group.write_checkpoint(group.capture(), id(1, 6), b"meta", b"state").unwrap();
+    log.close();
+    write(&files, WAL, &wal);
+    (files, model)
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    let path = vector(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn vector(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/log/v1")).join(name)
+}
+
+/// Without the zeroes that fill a WAL file.
+fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8));
+    bytes.truncate(end);
+    bytes
+}
+
+#[test]
+fn what_is_written_is_what_was_written() {
+    let (files, _) = write_files();
+    for name in [WAL, SEGMENT, CHECKPOINT] {
+        let bytes = trimmed(contents(&files, name));
+        // For a new version: writes its files, to be looked at and checked in.
+        if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {
+            std::fs::create_dir_all(vector("")).unwrap();
+            std::fs::write(vector(name), &bytes).unwrap();
+        }
+        assert_eq!(bytes, trimmed(golden(name)), "{name}");
+    }
+}
+
+#[test]
+fn what_was_written_is_still_read() {
+    let files = SimFiles::new();
+    write(&files, WAL, &golden(WAL));
+    let log = open(&files).unwrap();
+    let state = log.group(GROUP).raft_state();
+    assert_eq!(state.vote, Some(Bytes::from_static(b"vote")));
+    assert_eq!((state.purged, state.last), (Some(id(1, 3)), Some(id(1, 4))));
+    let entries = log.group(GROUP).entries(LogIndex(0)..LogIndex(9), u64::MAX).unwrap();
+    assert_eq!(&entries[0].data[..], b"after the purge");
+}

@@ -20,7 +20,7 @@ impl AdminDoor {
 impl AdminService for AdminDoor {
     async fn get_stats(&self, _request: Request<GetStatsRequest>) -> Result<Response<GetStatsResponse>, Status> {
         let stats = self.queues.stats();
-        let storage = stats.storage;
+        let (storage, nacked) = (stats.storage, stats.failed_attempts());
         Ok(Response::new(GetStatsResponse {
             queues: stats.queues.into_iter().map(|(name, queue)| (name, queue.ready)).collect(),
             dead_letters: stats.dead_letters.into_iter().map(|(name, queue)| (name, queue.ready)).collect(),
@@ -29,7 +29,7 @@ impl AdminService for AdminDoor {
             published: stats.totals.published,
             consumed: stats.consumed,
             acked: stats.totals.acked,
-            nacked: stats.totals.nacked,
+            nacked,
             expired: stats.totals.expired,
             dead_lettered: stats.totals.dead_lettered,
             uptime: prost_types::Duration::try_from(stats.uptime).ok(),

@@ -27,10 +27,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
     let json = message.content_type == JSON_CONTENT_TYPE;
     if json {
-        serde_json::from_slice::<serde::de::IgnoredAny>(&message.payload).map_err(|error| {
-            ServiceError::InvalidArgument {
-                what: format!("content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}"),
-            }
+        check_json(&message.payload).map_err(|error| ServiceError::InvalidArgument {
+            what: format!("content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}"),
         })?;
     }
     let new = NewMessage {
@@ -44,6 +42,14 @@ pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> 
     let content_type = named.then_some((CONTENT_TYPE_HEADER, message.content_type.as_str()));
     let headers = message.headers.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     batch.push(queue, &new, headers.filter(move |(key, _)| !named || *key != CONTENT_TYPE_HEADER).chain(content_type))
+}
+
+/// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
+/// strings that it skips.
+fn check_json(payload: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(payload).map_err(|error| error.to_string())?;
+    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn nanos(duration: Option<&prost_types::Duration>, what: &str) -> Result<i64, ServiceError> {

@@ -12,7 +12,7 @@ use boltq_proto::queue::v1::subscribe_request::Request as Kind;
 use boltq_proto::queue::v1::{SettleFailure, Settled, SubscribeInit, SubscribeRequest, SubscribeResponse};
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -36,8 +36,6 @@ struct Subscription {
     max_in_flight: usize,
     max_batch: usize,
     lease: Option<Duration>,
-    /// Told after each settlement: there may be room for more.
-    room: Notify,
 }
 
 /// Starts a subscription whose first request has to be its init.
@@ -73,15 +71,14 @@ impl Subscription {
         let lease = convert::lease(init.lease)?;
         let attachment = queues.attach(&init.queue).await?;
         let consumer = queues.consumer();
-        Ok(Self { queues, consumer, attachment, max_in_flight, max_batch, lease, room: Notify::new() })
+        Ok(Self { queues, consumer, attachment, max_in_flight, max_batch, lease })
     }
 
     async fn deliver(&self, responses: &Responses) -> Result<(), Status> {
         loop {
-            let room = self.room.notified();
             let free = self.max_in_flight.saturating_sub(self.consumer.held());
             if free == 0 {
-                room.await;
+                self.consumer.room().await;
                 continue;
             }
             // A place in the channel first: what is leased can then be sent at once.
@@ -127,7 +124,6 @@ impl Subscription {
             };
             failures.extend(handles.answer(&results).1);
         }
-        self.room.notify_one();
         let settled = answers(&parts, &tokens, &failures);
         if !settled.is_empty() {
             let response = SubscribeResponse { deliveries: Vec::new(), settled };

@@ -29,7 +29,7 @@ fn flat(stats: &Stats) -> serde_json::Value {
         "messages_published": stats.totals.published,
         "messages_consumed": stats.consumed,
         "messages_acked": stats.totals.acked,
-        "messages_nacked": stats.totals.nacked,
+        "messages_nacked": stats.failed_attempts(),
         "retry_count": stats.totals.nacked,
         "dead_letter_count": stats.totals.dead_lettered,
         "raft_apply_count": stats.group.applied_entries,
@@ -58,7 +58,7 @@ fn messages(out: &mut Exposition, stats: &Stats) {
     out.counter(
         "boltq_messages_nacked",
         "Failed attempts: negative acknowledgements and ended leases.",
-        totals.nacked,
+        stats.failed_attempts(),
     );
     out.counter(
         "boltq_messages_expired",

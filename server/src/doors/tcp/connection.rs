@@ -359,7 +359,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         while !left.is_empty() {
             let idle = self.door.limits.idle_write_timeout;
             let Ok(written) = timeout(idle, self.io.write(left)).await else {
-                warn!(peer = ?self.peer, ?idle, "closing a connection that accepts no bytes (server.idle_write_timeout)");
+                warn!(peer = ?self.peer, ?idle, "closing a connection that accepts no bytes");
                 return Err(io::ErrorKind::TimedOut.into());
             };
             left = match written? {

@@ -46,8 +46,8 @@ impl Input {
         self.start = (self.start + count).min(self.bytes.len());
     }
 
-    /// Waits for more bytes and returns their number; 0 at the end of the stream. While it waits with nothing in hand it
-    /// holds no memory. Nothing is lost when it is dropped.
+    /// Waits for more bytes and returns their number; 0 at the end of the stream. While it waits with nothing in hand
+    /// it holds no memory. Nothing is lost when it is dropped.
     pub(in crate::doors) async fn fill<S: AsyncRead + Unpin>(&mut self, io: &mut S) -> io::Result<usize> {
         self.bytes.drain(..self.start);
         self.start = 0;

@@ -4,8 +4,8 @@
 
 use boltq_core::MessageId;
 
+use super::body::shortened;
 use super::frame::{self, Status};
-use super::request::shortened;
 use crate::doors::json::{put_base64, put_number, put_string};
 use crate::doors::statistics;
 use crate::service::{Delivery, ServiceError, Stats};

@@ -1,50 +1,17 @@
-//! Bodies of requests: JSON objects, read without copying what needs no copy.
+//! What is asked: commands with their bodies.
 //!
-//! Names match without regard to case, `null` is the same as leaving a member out, unknown members are skipped, and of
-//! a member that is given twice the last counts. A member of the wrong type makes the whole body invalid. The payload
-//! is never looked into beyond being one JSON value: its bytes are passed on as they are.
+//! Bodies are read by `body`. The payload of a message is never looked into beyond being one JSON value: its bytes are
+//! passed on as they are.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
+use super::body::{Headers, Members, headers, integer, read, text};
 use super::command::Command;
 
-/// More would be over the limit of their bytes in any sensible use; checked while reading, so that a frame full of
-/// empty headers does not grow to many times its size.
-const HEADERS_MAX: usize = 4_096;
-
-/// Longest detail of an error that is sent back: the reader quotes what it did not like, which may be megabytes.
-const DETAIL_BYTES_MAX: usize = 200;
-
 const TOPIC_REQUIRED: &str = "topic is required";
-
-/// Why a body was refused.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct InvalidBody(String);
-
-impl fmt::Display for InvalidBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<serde_json::Error> for InvalidBody {
-    fn from(error: serde_json::Error) -> Self {
-        Self(shortened(&error.to_string(), DETAIL_BYTES_MAX).into_owned())
-    }
-}
-
-/// The text, or its start with an ellipsis if it has more than `bytes_max` bytes.
-pub(super) fn shortened(text: &str, bytes_max: usize) -> Cow<'_, str> {
-    if text.len() <= bytes_max {
-        return text.into();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(bytes_max)]).into()
-}
 
 /// A request whose body was read.
 #[derive(Debug, PartialEq)]
@@ -137,8 +104,7 @@ pub(super) struct Publish<'a> {
     pub(super) topic: Cow<'a, str>,
     /// `None`: absent or `null`.
     payload: Option<&'a str>,
-    /// Each key once.
-    pub(super) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(super) headers: Headers<'a>,
     pub(super) delay_ns: i64,
     pub(super) ttl_ns: i64,
     pub(super) priority: i64,
@@ -158,11 +124,7 @@ impl<'de> Members<'de> for Publish<'de> {
         match name {
             "topic" => self.topic = text(map)?,
             "payload" => self.payload = map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get),
-            "headers" => {
-                self.headers = map
-                    .next_value::<Option<Headers<'de>>>()?
-                    .map_or(Vec::new(), |read| read.0)
-            }
+            "headers" => self.headers = headers(map)?,
             "delay" => self.delay_ns = integer(map)?,
             "ttl" => self.ttl_ns = integer(map)?,
             _ => self.priority = integer(map)?,
@@ -236,150 +198,9 @@ impl<'de> Members<'de> for Prefetch {
     }
 }
 
-fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Cow<'de, str>, A::Error> {
-    Ok(map
-        .next_value::<Option<Text<'de>>>()?
-        .map_or(Cow::Borrowed(""), |read| read.0))
-}
-
-fn integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<i64, A::Error> {
-    Ok(map.next_value::<Option<i64>>()?.unwrap_or(0))
-}
-
-/// A body that is read member by member.
-trait Members<'de>: Default {
-    /// In lower case.
-    const NAMES: &'static [&'static str];
-
-    /// Reads the value of the member `name`, which is one of `NAMES`.
-    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
-}
-
-fn read<'de, M: Members<'de>>(body: &'de [u8]) -> Result<M, InvalidBody> {
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let members = deserializer.deserialize_map(BodyVisitor(PhantomData))?;
-    deserializer.end()?;
-    Ok(members)
-}
-
-struct BodyVisitor<M>(PhantomData<M>);
-
-impl<'de, M: Members<'de>> Visitor<'de> for BodyVisitor<M> {
-    type Value = M;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<M, A::Error> {
-        let mut members = M::default();
-        while let Some(name) = map.next_key_seed(NameOf(M::NAMES))? {
-            match name {
-                Some(name) => members.set(name, &mut map)?,
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(members)
-    }
-}
-
-/// Reads a name, and finds it among those that are known.
-struct NameOf(&'static [&'static str]);
-
-impl<'de> DeserializeSeed<'de> for NameOf {
-    type Value = Option<&'static str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for NameOf {
-    type Value = Option<&'static str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a member")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        let exact = self.0.iter().find(|known| **known == name);
-        Ok(exact
-            .or_else(|| self.0.iter().find(|known| known.eq_ignore_ascii_case(name)))
-            .copied())
-    }
-}
-
-/// Text that is borrowed unless it has escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-struct TextVisitor;
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Text<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Owned(text.to_owned())))
-    }
-}
-
-/// An object whose values are strings.
-struct Headers<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl<'de> Deserialize<'de> for Headers<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(HeadersVisitor)
-    }
-}
-
-struct HeadersVisitor;
-
-impl<'de> Visitor<'de> for HeadersVisitor {
-    type Value = Headers<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of strings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers<'de>, A::Error> {
-        let mut headers = Vec::new();
-        while let Some((Text(key), Text(value))) = map.next_entry()? {
-            if headers.len() == HEADERS_MAX {
-                return Err(A::Error::custom(format_args!("more than {HEADERS_MAX} headers")));
-            }
-            headers.push((key, value));
-        }
-        Ok(Headers(last_of_each_key(headers)))
-    }
-}
-
-fn last_of_each_key<'a>(mut headers: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
-    if headers.len() > 1 {
-        // The sort is stable, so the last of equal keys is the last that was given; `dedup_by` would keep the first.
-        headers.reverse();
-        headers.sort_by(|a, b| a.0.cmp(&b.0));
-        headers.dedup_by(|later, kept| later.0 == kept.0);
-    }
-    headers
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::body::InvalidBody;
     use super::*;
     use proptest::prelude::*;
 
@@ -495,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_body_full_of_headers_is_refused_early() {
-        let headers: Vec<_> = (0..=HEADERS_MAX).map(|n| format!(r#""{n}":"""#)).collect();
+        let headers: Vec<_> = (0..=4_096).map(|n| format!(r#""{n}":"""#)).collect();
         let body = format!(r#"{{"headers":{{{}}}}}"#, headers.join(","));
         let error = publish(&body).unwrap_err().to_string();
         assert!(error.starts_with("more than 4096 headers"), "{error}");

@@ -1,4 +1,4 @@
-# Everything a contributor runs. `make` alone lists the targets. Rust is all that run and build need.
+# Everything a contributor runs. `make` alone lists the targets. `run` and `build` need Rust, make and a C compiler, no more.
 
 SERVER := cargo run --release -p boltq-server --bin boltq-server --
 TARGET := $(or $(CARGO_TARGET_DIR),target)

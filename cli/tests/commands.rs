@@ -280,7 +280,7 @@ fn stats_are_a_table_or_the_names_of_the_api() {
     let fake = Fake::start();
     let table = "\
 version        0.1.0
-uptime         12.500s
+uptime         12s
 storage        disk, 32.0 MiB
 published      4
 consumed       0

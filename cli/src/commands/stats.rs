@@ -43,7 +43,7 @@ impl From<GetStatsResponse> for Stats {
             nacked,
             expired,
             dead_lettered,
-            uptime: uptime.unwrap_or_default().to_string(),
+            uptime: uptime.unwrap_or_default(),
             version,
             storage: Storage { mode, bytes, writable },
         }

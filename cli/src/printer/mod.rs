@@ -7,6 +7,7 @@ mod json;
 mod table;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{self, BufWriter, Stdout, Write};
 
 use boltq_core::MessageId;
@@ -124,8 +125,9 @@ pub(crate) struct Stats {
     pub(crate) nacked: u64,
     pub(crate) expired: u64,
     pub(crate) dead_lettered: u64,
-    /// Seconds with a unit, as protobuf has durations in JSON: `12.5s`.
-    pub(crate) uptime: String,
+    /// In JSON as protobuf has durations there: seconds with a unit, `12.500s`.
+    #[serde(serialize_with = "as_text")]
+    pub(crate) uptime: prost_types::Duration,
     pub(crate) version: String,
     pub(crate) storage: Storage,
 }
@@ -183,6 +185,10 @@ impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
+}
+
+fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 impl Delivered {

@@ -208,9 +208,10 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         size(*bytes),
         if *writable { "" } else { ", full: not writable" }
     );
+    let uptime = days_to_seconds(uptime.seconds);
     let rows: [(&str, &dyn Display); 11] = [
         ("version", version),
-        ("uptime", uptime),
+        ("uptime", &uptime),
         ("storage", &storage),
         ("published", published),
         ("consumed", consumed),
@@ -238,6 +239,22 @@ fn count(number: u64, noun: &str) -> String {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),
     }
+}
+
+/// `2d 3h 4m 5s`, from the largest unit that is not 0; nothing below seconds.
+fn days_to_seconds(seconds: i64) -> String {
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let first = parts
+        .iter()
+        .position(|(number, _)| *number != 0)
+        .unwrap_or(parts.len() - 1);
+    let shown = parts[first..].iter().map(|(number, unit)| format!("{number}{unit}"));
+    shown.collect::<Vec<_>>().join(" ")
 }
 
 /// Bytes in the largest unit that leaves a number of at least 1, cut to one decimal.
@@ -328,6 +345,19 @@ a_long_name  123456       0        0             0          1
         assert_eq!(purged(1204, "message"), "purged 1204 messages from jobs\n");
         assert_eq!(purged(1, "dead letter"), "purged 1 dead letter from jobs\n");
         assert_eq!(purged(0, "message"), "purged 0 messages from jobs\n");
+    }
+
+    #[test]
+    fn times_start_with_their_largest_unit() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m 0s"),
+            (3_605, "1h 0m 5s"),
+            (183_845, "2d 3h 4m 5s"),
+        ] {
+            assert_eq!(days_to_seconds(seconds), text);
+        }
     }
 
     #[test]

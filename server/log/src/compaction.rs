@@ -114,8 +114,12 @@ impl Compaction {
 
 /// Copies what is wanted of some files; returns whether there was something to do.
 pub(crate) fn pass(plane: &Plane) -> io::Result<bool> {
-    let Store::Disk(disk) = &plane.store else { return Ok(false) };
-    let Some(victims) = pick(plane, disk) else { return Ok(false) };
+    let Store::Disk(disk) = &plane.store else {
+        return Ok(false);
+    };
+    let Some(victims) = pick(plane, disk) else {
+        return Ok(false);
+    };
     let mut copies = collect(plane, victims.files());
     if copies.is_empty() {
         return Ok(false);
@@ -167,9 +171,8 @@ fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
 fn is_worth_it(account: &Account) -> bool {
     let sparse = account.live_bytes < account.bytes / 2;
     // A segment is sorted already: what is small in there has no neighbours.
-    let small = account.class == Class::Wal
-        && account.rows > SMALL_ROWS
-        && account.live_bytes < account.rows * SMALL_ROW_BYTES;
+    let small =
+        account.class == Class::Wal && account.rows > SMALL_ROWS && account.live_bytes < account.rows * SMALL_ROW_BYTES;
     account.rows > 0 && !account.damaged && (sparse || small)
 }
 
@@ -182,12 +185,16 @@ fn collect(plane: &Plane, files: &[FileId]) -> Vec<Copy> {
         loop {
             let (page, more) = group.index.read().page(after, LOCKED_ROWS);
             after = page.last().map(|(stream, row)| (*stream, row.end()));
-            copies.extend(page.into_iter().filter(|(_, row)| files.contains(&row.file)).map(|(stream, row)| Copy {
-                group: group.id,
-                stream,
-                row,
-                records: Bytes::new(),
-            }));
+            copies.extend(
+                page.into_iter()
+                    .filter(|(_, row)| files.contains(&row.file))
+                    .map(|(stream, row)| Copy {
+                        group: group.id,
+                        stream,
+                        row,
+                        records: Bytes::new(),
+                    }),
+            );
             if !more {
                 break;
             }
@@ -207,7 +214,10 @@ fn read(disk: &Disk, copies: &mut [Copy]) -> Result<(), ReadError> {
             _ => {
                 let body = match disk.frames.cached(key) {
                     Some(body) => body,
-                    None => disk.frames.read_body(key).inspect_err(|_| disk.frames.accounts.mark_damaged(key.file))?,
+                    None => disk
+                        .frames
+                        .read_body(key)
+                        .inspect_err(|_| disk.frames.accounts.mark_damaged(key.file))?,
                 };
                 &frame.insert((key, body)).1
             }
@@ -288,8 +298,14 @@ fn run_length(copies: &[Copy], row_bytes: u32) -> usize {
 
 /// Has the rows that still exist point to the copy.
 fn swap(plane: &Plane, disk: &Disk, copied: &[Copied]) {
-    for part in copied.chunk_by(|a, b| a.group == b.group).flat_map(|part| part.chunks(LOCKED_ROWS)) {
-        let Some(group) = part.first().and_then(|copied| plane.groups.lock().get(&copied.group).map(Arc::clone)) else {
+    for part in copied
+        .chunk_by(|a, b| a.group == b.group)
+        .flat_map(|part| part.chunks(LOCKED_ROWS))
+    {
+        let Some(group) = part
+            .first()
+            .and_then(|copied| plane.groups.lock().get(&copied.group).map(Arc::clone))
+        else {
             continue;
         };
         let mut changes = plane.store.changes();

@@ -78,7 +78,11 @@ impl EntryTable {
     pub(crate) fn check(&self, index: u64) -> Result<(), u64> {
         let Some(next) = self.next() else { return Ok(()) };
         let least = self.purged.map_or(0, |purged| purged.index.0 + 1);
-        if index > next || index < least { Err(next) } else { Ok(()) }
+        if index > next || index < least {
+            Err(next)
+        } else {
+            Ok(())
+        }
     }
 
     /// Puts an entry, for which [`EntryTable::check`] is fine, at its index. Those from there on are gone; returns where
@@ -121,7 +125,11 @@ impl EntryTable {
         if self.purged.is_some_and(|purged| purged.index >= upto.index) {
             return Vec::new();
         }
-        let count = if self.slots.is_empty() { 0 } else { (upto.index.0 + 1).saturating_sub(self.first) };
+        let count = if self.slots.is_empty() {
+            0
+        } else {
+            (upto.index.0 + 1).saturating_sub(self.first)
+        };
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(self.slots.len());
         let mut keys = Vec::with_capacity(count);
         for _ in 0..count {
@@ -206,7 +214,10 @@ mod tests {
         table.put(1, slot(1));
         assert_eq!(table.purge(id(10)).len(), 1);
         assert_eq!(table.last(), Some(id(10)));
-        assert_eq!((table.check(11), table.check(10), table.check(12)), (Ok(()), Err(11), Err(11)));
+        assert_eq!(
+            (table.check(11), table.check(10), table.check(12)),
+            (Ok(()), Err(11), Err(11))
+        );
         assert!(table.purge(id(4)).is_empty(), "older than what is purged");
         assert_eq!(table.purged(), Some(id(10)));
     }
@@ -224,7 +235,11 @@ mod tests {
         table.saved(LogIndex(3));
         assert_eq!(table.needed_from(), Some(FileId(3)));
         table.put(4, slot(5));
-        assert_eq!(table.needed_from(), Some(FileId(3)), "a replay comes across what was replaced");
+        assert_eq!(
+            table.needed_from(),
+            Some(FileId(3)),
+            "a replay comes across what was replaced"
+        );
         table.saved(LogIndex(4));
         table.purge(id(4));
         assert_eq!(table.needed_from(), None);

@@ -12,9 +12,7 @@ use crate::config::{ENTRY_BYTES_MAX, WAL_FILE_BYTES_MAX, WAL_FILE_BYTES_MIN};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Length of a WAL file.
-    #[error(
-        "WAL files of {bytes} bytes; give a multiple of 8 from {WAL_FILE_BYTES_MIN} to {WAL_FILE_BYTES_MAX}"
-    )]
+    #[error("WAL files of {bytes} bytes; give a multiple of 8 from {WAL_FILE_BYTES_MIN} to {WAL_FILE_BYTES_MAX}")]
     WalFileBytes {
         /// The setting.
         bytes: u64,
@@ -117,7 +115,9 @@ pub enum AppendError {
     #[error(transparent)]
     Failed(#[from] Arc<Failure>),
     /// No file could be prepared for it. It was not written; the same can succeed when there is room.
-    #[error("no room for {bytes} more bytes in the data directory; make room on the device, writing then resumes by itself")]
+    #[error(
+        "no room for {bytes} more bytes in the data directory; make room on the device, writing then resumes by itself"
+    )]
     OutOfSpace {
         /// What was to be written.
         bytes: u64,
@@ -136,7 +136,10 @@ pub enum AppendError {
         expected: LogIndex,
     },
     /// An entry or vote that is too long.
-    #[error("{bytes} bytes in one frame; at most {ENTRY_BYTES_MAX} for an entry and {} for a vote are allowed", crate::wal::VOTE_BYTES_MAX)]
+    #[error(
+        "{bytes} bytes in one frame; at most {ENTRY_BYTES_MAX} for an entry and {} for a vote are allowed",
+        crate::wal::VOTE_BYTES_MAX
+    )]
     TooLarge {
         /// Its length.
         bytes: u64,
@@ -201,7 +204,9 @@ pub enum PlaceError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The records are not within the entry, or not what they are said to be.
-    #[error("group {group}, entry {index}: records of stream {stream} from {first} on do not fit the entry's bytes: {source}")]
+    #[error(
+        "group {group}, entry {index}: records of stream {stream} from {first} on do not fit the entry's bytes: {source}"
+    )]
     Records {
         /// The group.
         group: GroupId,
@@ -229,7 +234,9 @@ pub enum PlaceError {
         next: Seq,
     },
     /// A record is freed that is not there.
-    #[error("group {group}, entry {index}: {count} records of stream {stream} from {first} on are freed, but not all are placed and wanted")]
+    #[error(
+        "group {group}, entry {index}: {count} records of stream {stream} from {first} on are freed, but not all are placed and wanted"
+    )]
     NotPlaced {
         /// The group.
         group: GroupId,

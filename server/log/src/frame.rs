@@ -178,7 +178,11 @@ pub(crate) fn peek(bytes: &[u8], file: u64, offset: u32) -> Result<usize, Fault>
         return Err(if blank { Fault::Blank } else { Fault::Short });
     };
     if header[..3] != MAGIC {
-        return Err(if header.iter().all(|byte| *byte == 0) { Fault::Blank } else { Fault::NoFrame });
+        return Err(if header.iter().all(|byte| *byte == 0) {
+            Fault::Blank
+        } else {
+            Fault::NoFrame
+        });
     }
     let mut reader = Reader::new(&header[8..]);
     let mut read_u32 = || reader.u32("length").map_err(|_| Fault::Short);

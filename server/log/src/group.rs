@@ -115,11 +115,12 @@ impl GroupLog {
         }
     }
 
-    fn try_append(
-        &self,
-        frames: Vec<Outgoing>,
-        done: Completion,
-    ) -> Result<(), (AppendError, Option<Completion>)> {
+    fn try_append(&self, frames: Vec<Outgoing>, done: Completion) -> Result<(), (AppendError, Option<Completion>)> {
+        if let Store::Disk(disk) = &self.plane().store
+            && let Some(failure) = disk.wal.failure()
+        {
+            return Err((AppendError::Failed(failure), Some(done)));
+        }
         let mut raft = self.group.raft.lock();
         let first = frames.first().and_then(Outgoing::prefix).map(|prefix| prefix.id.index);
         if let Some(Err(expected)) = first.map(|first| raft.table.check(first.0)) {
@@ -257,11 +258,15 @@ impl GroupLog {
 
     fn slots(&self, range: Range<LogIndex>, bytes_max: u64) -> Vec<(EntryId, Slot)> {
         let raft = self.group.raft.lock();
-        let Some(first) = raft.table.first() else { return Vec::new() };
+        let Some(first) = raft.table.first() else {
+            return Vec::new();
+        };
         let mut slots = Vec::new();
         let mut bytes = 0u64;
         for index in range.start.0.max(first)..range.end.0 {
-            let Some((slot, id)) = raft.table.get(LogIndex(index)).zip(raft.table.id(LogIndex(index))) else { break };
+            let Some((slot, id)) = raft.table.get(LogIndex(index)).zip(raft.table.id(LogIndex(index))) else {
+                break;
+            };
             bytes += u64::from(slot.bytes);
             if bytes > bytes_max && !slots.is_empty() {
                 break;
@@ -293,7 +298,9 @@ impl GroupLog {
                 disk.frames.cache.insert(slot.key, data.clone());
                 Ok(data)
             }
-            _ => Err(disk.frames.damaged(slot.key, "it is not the entry that was written there")),
+            _ => Err(disk
+                .frames
+                .damaged(slot.key, "it is not the entry that was written there")),
         }
     }
 

@@ -54,13 +54,14 @@ impl GroupLog {
                     self.place_records(index, slot, placed, &mut rows, &mut changes)
                 }
                 StorageEffect::Freed { stream, first, count } => {
-                    rows.free(stream, first, count, &mut changes).map_err(|_| PlaceError::NotPlaced {
-                        group: self.group.id,
-                        index,
-                        stream,
-                        first,
-                        count,
-                    })
+                    rows.free(stream, first, count, &mut changes)
+                        .map_err(|_| PlaceError::NotPlaced {
+                            group: self.group.id,
+                            index,
+                            stream,
+                            first,
+                            count,
+                        })
                 }
             };
             if outcome.is_err() {
@@ -122,7 +123,10 @@ impl GroupLog {
         match &self.plane().store {
             Store::Memory(memory) => {
                 memory.book(changes);
-                let shrunk = changes.frames().filter(|(_, change)| change.rows < 0).map(|(key, _)| key);
+                let shrunk = changes
+                    .frames()
+                    .filter(|(_, change)| change.rows < 0)
+                    .map(|(key, _)| key);
                 memory.copy_sparse(shrunk, rows, self.plane().config.row_bytes);
             }
             Store::Disk(disk) => {

@@ -15,12 +15,7 @@ impl GroupLog {
     ///
     /// # Errors
     /// A record was freed or never placed, or cannot be read; nothing was appended.
-    pub fn read(
-        &self,
-        places: &[(StreamId, Seq)],
-        mode: ReadMode,
-        out: &mut Vec<Bytes>,
-    ) -> Result<bool, ReadError> {
+    pub fn read(&self, places: &[(StreamId, Seq)], mode: ReadMode, out: &mut Vec<Bytes>) -> Result<bool, ReadError> {
         let start = out.len();
         let outcome = self.try_read(places, mode, out);
         if !matches!(outcome, Ok(true)) {

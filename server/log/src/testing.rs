@@ -159,11 +159,17 @@ impl SimFiles {
 impl Device {
     fn used(&self) -> u64 {
         let named: BTreeSet<usize> = self.names.values().copied().collect();
-        named.into_iter().map(|index| self.files[index].bytes.len() as u64).sum()
+        named
+            .into_iter()
+            .map(|index| self.files[index].bytes.len() as u64)
+            .sum()
     }
 
     fn find(&self, path: &Path) -> io::Result<usize> {
-        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.names
+            .get(path)
+            .copied()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn change_name(&mut self, change: NameChange) {
@@ -385,7 +391,8 @@ impl SimFile {
 
 impl LogFile for SimFile {
     fn len(&self) -> io::Result<u64> {
-        self.files.with(false, |device| Ok(device.files[self.index].bytes.len() as u64))
+        self.files
+            .with(false, |device| Ok(device.files[self.index].bytes.len() as u64))
     }
 
     fn pwritev(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {

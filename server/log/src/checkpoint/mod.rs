@@ -67,7 +67,8 @@ impl GroupLog {
         flat.rows.reserve(index.len());
         let mut files: Vec<FileId> = Vec::new();
         for (stream, rows) in index.streams() {
-            flat.streams.push((stream, u32::try_from(rows.len()).unwrap_or(u32::MAX)));
+            flat.streams
+                .push((stream, u32::try_from(rows.len()).unwrap_or(u32::MAX)));
             for row in rows.iter() {
                 if files.last() != Some(&row.file) {
                     files.push(row.file);
@@ -100,7 +101,13 @@ impl GroupLog {
         state: &[u8],
     ) -> Result<(), CheckpointError> {
         let _writing = self.group.writing.lock();
-        let newest = self.group.saved.lock().checkpoint.as_ref().map(|newest| newest.applied.index);
+        let newest = self
+            .group
+            .saved
+            .lock()
+            .checkpoint
+            .as_ref()
+            .map(|newest| newest.applied.index);
         if let Some(newest) = newest.filter(|newest| *newest > applied.index) {
             return Err(CheckpointError::Old {
                 group: self.group.id,
@@ -127,7 +134,10 @@ impl GroupLog {
             disk.frames.accounts.checkpointed(&old.files, &new_files);
             // From here on the checkpoint keeps them.
             drop(capture);
-            let old = old.file.map(|(name, _)| name).filter(|old| Some(*old) != new_file.map(|(name, _)| name));
+            let old = old
+                .file
+                .map(|(name, _)| name)
+                .filter(|old| Some(*old) != new_file.map(|(name, _)| name));
             self.replaced(disk, old, applied.index);
         }
         Ok(())
@@ -156,7 +166,11 @@ impl GroupLog {
         meta: &[u8],
         state: &[u8],
     ) -> Result<Saved, CheckpointError> {
-        let files = capture.pins.as_ref().map(|pins| pins.files().to_vec()).unwrap_or_default();
+        let files = capture
+            .pins
+            .as_ref()
+            .map(|pins| pins.files().to_vec())
+            .unwrap_or_default();
         let head = self.head(disk, applied, &files);
         let mut front = format::encode_front(&head);
         put_len(&mut front, meta.len());
@@ -200,7 +214,9 @@ impl GroupLog {
     /// Bytes that were written to the log since the newest checkpoint of this group, and of files that only that one holds.
     /// A checkpoint, and a purge of what it contains, let them go.
     pub fn bytes_since_checkpoint(&self) -> u64 {
-        let Store::Disk(disk) = &self.plane().store else { return 0 };
+        let Store::Disk(disk) = &self.plane().store else {
+            return 0;
+        };
         let saved = self.group.saved.lock();
         let total_bytes = disk.wal.head().total_bytes();
         total_bytes.saturating_sub(saved.total_bytes) + disk.frames.accounts.checkpoint_held_bytes(&saved.files)
@@ -213,7 +229,9 @@ fn sync_log(disk: &Disk) -> Result<(), AppendError> {
     let done = Box::new(move |outcome| {
         let _ = sender.send(outcome);
     });
-    disk.wal.submit(Vec::new(), true, Some(done), |_| {}).map_err(|(error, _)| error)?;
+    disk.wal
+        .submit(Vec::new(), true, Some(done), |_| {})
+        .map_err(|(error, _)| error)?;
     receiver.recv().unwrap_or(Err(AppendError::Closed))
 }
 
@@ -233,19 +251,21 @@ fn write_durably(disk: &Disk, name: Name, file: u64, payload: &[&[u8]]) -> Resul
     let padding = &PADDING[..frame::frame_bytes(length) - frame::HEADER_BYTES - length];
     let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(payload.len() + 2);
     parts.push(IoSlice::new(&header));
-    parts.extend(payload.iter().copied().chain([padding]).filter(|part| !part.is_empty()).map(IoSlice::new));
+    parts.extend(
+        payload
+            .iter()
+            .copied()
+            .chain([padding])
+            .filter(|part| !part.is_empty())
+            .map(IoSlice::new),
+    );
     write_and_rename(disk, &tmp, &path, &mut parts).inspect_err(|_| {
         let _ = disk.files.remove(&tmp);
     })?;
     Ok(frame::frame_bytes(length) as u64)
 }
 
-fn write_and_rename(
-    disk: &Disk,
-    tmp: &Path,
-    path: &Path,
-    parts: &mut [IoSlice<'_>],
-) -> Result<(), CheckpointError> {
+fn write_and_rename(disk: &Disk, tmp: &Path, path: &Path, parts: &mut [IoSlice<'_>]) -> Result<(), CheckpointError> {
     let at = |operation, path: &Path| {
         let path: PathBuf = path.to_owned();
         move |source: io::Error| CheckpointError::Io {

@@ -95,14 +95,10 @@ impl StreamIndex {
     }
 
     /// Puts rows of a copy in the place of those that were copied, where these still are.
-    pub(crate) fn replace(
-        &mut self,
-        stream: StreamId,
-        moved: &[Moved],
-        row_bytes: u32,
-        changes: &mut impl RowChanges,
-    ) {
-        let Some(entry) = self.streams.get_mut(&stream) else { return };
+    pub(crate) fn replace(&mut self, stream: StreamId, moved: &[Moved], row_bytes: u32, changes: &mut impl RowChanges) {
+        let Some(entry) = self.streams.get_mut(&stream) else {
+            return;
+        };
         let before = entry.len();
         entry.replace(moved, row_bytes, changes);
         self.rows = self.rows - before + entry.len();

@@ -163,7 +163,9 @@ impl StreamRows {
     }
 
     pub(crate) fn find(&self, seq: Seq) -> Option<&Row> {
-        self.rows.get(self.position(seq.0)).filter(|row| row.live > 0 && row.holds(seq))
+        self.rows
+            .get(self.position(seq.0))
+            .filter(|row| row.live > 0 && row.holds(seq))
     }
 
     /// From the first row on that ends after `seq`.
@@ -214,7 +216,9 @@ impl StreamRows {
         let mut replaced: Option<(usize, usize)> = None;
         for (from, from_at, to) in moved {
             let position = self.position(to.first);
-            let Some(row) = self.rows.get_mut(position) else { continue };
+            let Some(row) = self.rows.get_mut(position) else {
+                continue;
+            };
             let same = row.first == to.first && row.count == to.count && row.key() == *from && row.at == *from_at;
             if row.live == 0 || !same {
                 continue;

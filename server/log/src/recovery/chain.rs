@@ -31,9 +31,9 @@ pub(super) struct Chain {
 }
 
 pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> Result<Chain, OpenError> {
-    let mut starts = read_starts(directory)?;
+    let mut starts = Starts::new(directory);
     loop {
-        let newest = starts.last_key_value().map(|(id, _)| *id);
+        let newest = starts.newest()?;
         let after: Vec<FileId> = directory.wals.keys().copied().filter(|id| Some(*id) > newest).collect();
         if let Some(first) = after.first() {
             check_unsynced(directory, start_of(*first), &[], &after, Fault::NoFrame)?;
@@ -41,7 +41,7 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
         let Some(newest) = newest else {
             return without_log(directory, checkpoints, after);
         };
-        match walk(&starts, newest, checkpoints) {
+        match walk(&starts, newest, checkpoints)? {
             Ok(links) => return Ok(Chain { links, after }),
             Err(Broken { missing, by }) => {
                 // The file that continues it may have reached the device before it did, if neither was synced.
@@ -49,7 +49,7 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
                 if check_unsynced(directory, start_of(missing), &[], &later, Fault::NoFrame).is_err() {
                     return Err(broken(directory, missing, by));
                 }
-                starts.split_off(&missing);
+                starts.end = Some(missing);
             }
         }
     }
@@ -63,34 +63,36 @@ struct Broken {
 
 /// From the newest file back to the first one that is needed.
 fn walk(
-    starts: &BTreeMap<FileId, Start>,
+    starts: &Starts<'_>,
     newest: FileId,
     checkpoints: &BTreeMap<GroupId, Newest>,
-) -> Result<Vec<Link>, Broken> {
-    let start = |id: FileId| starts.get(&id);
-    let (wanted, required) = needed(newest, start(newest), checkpoints);
+) -> Result<Result<Vec<Link>, Broken>, OpenError> {
     let mut links = vec![Link { id: newest, end: None }];
+    let Some(mut current) = starts.read(newest)? else {
+        return Ok(Ok(links));
+    };
+    let (wanted, required) = needed(newest, &current, checkpoints);
     let mut id = newest;
-    while let Some(current) = start(id).filter(|start| id > wanted && start.previous != FileId::NONE) {
+    while id > wanted && current.previous != FileId::NONE {
         let previous = current.previous;
-        if start(previous).is_none() {
+        let Some(start) = starts.read(previous)? else {
             // Before what is required, files may be gone, or be recycled.
             if id > required {
-                return Err(Broken {
+                return Ok(Err(Broken {
                     missing: previous,
                     by: id,
-                });
+                }));
             }
             break;
-        }
+        };
         links.push(Link {
             id: previous,
             end: Some(current.previous_end),
         });
-        id = previous;
+        (id, current) = (previous, start);
     }
     links.reverse();
-    Ok(links)
+    Ok(Ok(links))
 }
 
 fn start_of(file: FileId) -> Mark {
@@ -100,18 +102,38 @@ fn start_of(file: FileId) -> Mark {
     }
 }
 
-fn read_starts(directory: &Directory) -> Result<BTreeMap<FileId, Start>, OpenError> {
-    let mut starts = BTreeMap::new();
-    for id in directory.wals.keys() {
-        let name = Name::Wal(*id);
-        let handle = directory.open(name)?;
-        let payload = read_start(&handle, *id).map_err(io_error("read", &directory.join(name)))?;
-        // A whole frame that cannot be decoded is not ours to repair; what follows treats it as none.
-        if let Some(start) = payload.and_then(|payload| Start::decode(&payload).ok()) {
-            starts.insert(*id, start);
-        }
+/// First frames of files, read when they are asked for: of a backlog, most are not.
+struct Starts<'a> {
+    directory: &'a Directory,
+    /// Files from here on are not part of the log.
+    end: Option<FileId>,
+}
+
+impl<'a> Starts<'a> {
+    fn new(directory: &'a Directory) -> Self {
+        Self { directory, end: None }
     }
-    Ok(starts)
+
+    /// The last file that has a first frame.
+    fn newest(&self) -> Result<Option<FileId>, OpenError> {
+        for id in self.directory.wals.keys().rev() {
+            if self.read(*id)?.is_some() {
+                return Ok(Some(*id));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&self, id: FileId) -> Result<Option<Start>, OpenError> {
+        if self.end.is_some_and(|end| id >= end) || !self.directory.wals.contains_key(&id) {
+            return Ok(None);
+        }
+        let name = Name::Wal(id);
+        let handle = self.directory.open(name)?;
+        let payload = read_start(&handle, id).map_err(io_error("read", &self.directory.join(name)))?;
+        // A whole frame that cannot be decoded is not ours to repair; what follows treats it as none.
+        Ok(payload.and_then(|payload| Start::decode(&payload).ok()))
+    }
 }
 
 /// No file of the log has a first frame. That is so in an empty directory, and after a crash before the first sync.
@@ -133,10 +155,12 @@ fn without_log(
 }
 
 /// The file from which on entries are wanted that were not purged, and the one from which on the log has to be whole.
-fn needed(newest: FileId, start: Option<&Start>, checkpoints: &BTreeMap<GroupId, Newest>) -> (FileId, FileId) {
-    let groups = start.map(|start| &start.groups[..]).unwrap_or_default();
-    let said: BTreeMap<GroupId, Option<FileId>> =
-        groups.iter().map(|(group, state)| (*group, state.needed_from)).collect();
+fn needed(newest: FileId, start: &Start, checkpoints: &BTreeMap<GroupId, Newest>) -> (FileId, FileId) {
+    let said: BTreeMap<GroupId, Option<FileId>> = start
+        .groups
+        .iter()
+        .map(|(group, state)| (*group, state.needed_from))
+        .collect();
     let groups: BTreeSet<GroupId> = said.keys().chain(checkpoints.keys()).copied().collect();
     let (mut wanted, mut required) = (newest, newest);
     for group in groups {
@@ -166,12 +190,18 @@ fn broken(directory: &Directory, id: FileId, after: FileId) -> OpenError {
         OpenError::Damaged {
             path,
             offset: 0,
-            why: format!("it does not start like a WAL file, but {} continues it", Name::Wal(after)),
+            why: format!(
+                "it does not start like a WAL file, but {} continues it",
+                Name::Wal(after)
+            ),
         }
     } else {
         OpenError::Missing {
             path,
-            needed_by: format!("{} continues it, and entries in it are not in a checkpoint", Name::Wal(after)),
+            needed_by: format!(
+                "{} continues it, and entries in it are not in a checkpoint",
+                Name::Wal(after)
+            ),
         }
     }
 }

@@ -53,9 +53,17 @@ impl Directory {
                     directory.segments.insert(id, entry.bytes);
                 }
                 Some(Name::Checkpoint(group, index)) => {
-                    directory.checkpoints.entry(group).or_default().insert(index, entry.bytes);
+                    directory
+                        .checkpoints
+                        .entry(group)
+                        .or_default()
+                        .insert(index, entry.bytes);
                 }
-                None if entry.name.strip_suffix(TMP_SUFFIX).is_some_and(|stem| Name::parse(stem).is_some()) => {
+                None if entry
+                    .name
+                    .strip_suffix(TMP_SUFFIX)
+                    .is_some_and(|stem| Name::parse(stem).is_some()) =>
+                {
                     directory.unfinished.push(entry.name);
                 }
                 None => {}

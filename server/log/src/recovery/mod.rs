@@ -138,7 +138,9 @@ fn replay_chain(directory: &Directory, chain: Chain, replay: &mut Replay) -> Res
             file: u64::from(link.id.0),
             offset: end,
         };
-        let fault = frame::check(&bytes[end as usize..], place.file, end).err().unwrap_or(Fault::NoFrame);
+        let fault = frame::check(&bytes[end as usize..], place.file, end)
+            .err()
+            .unwrap_or(Fault::NoFrame);
         let later: Vec<FileId> = chain.links[position + 1..].iter().map(|link| link.id).collect();
         let all_later: Vec<FileId> = later.iter().chain(&chain.after).copied().collect();
         chain::check_unsynced(directory, place, &bytes, &all_later, fault)?;
@@ -152,12 +154,7 @@ fn replay_chain(directory: &Directory, chain: Chain, replay: &mut Replay) -> Res
 }
 
 /// Replays the frames of a file; returns where they end, and whether that is where the next file says.
-fn replay_file(
-    directory: &Directory,
-    link: Link,
-    bytes: &[u8],
-    replay: &mut Replay,
-) -> Result<(u32, bool), OpenError> {
+fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Replay) -> Result<(u32, bool), OpenError> {
     let damaged = |offset: u32, why: String| OpenError::Damaged {
         path: directory.join(Name::Wal(link.id)),
         offset: u64::from(offset),
@@ -218,7 +215,10 @@ fn open_accounts(directory: &Directory, read: &Read, accounts: &Accounts, keeper
 }
 
 fn last_file_id(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> FileId {
-    let said = checkpoints.values().map(|newest| newest.contents.head.next_file.saturating_sub(1)).max();
+    let said = checkpoints
+        .values()
+        .map(|newest| newest.contents.head.next_file.saturating_sub(1))
+        .max();
     let said = FileId(u32::try_from(said.unwrap_or(0)).unwrap_or(u32::MAX));
     directory.highest_id().max(said)
 }
@@ -233,7 +233,9 @@ fn start_first_file(
     let Some(id) = last_id.0.checked_add(1).map(FileId) else {
         return Err(create(io::Error::other("all file ids were used")));
     };
-    keeper.prepare(id, config.wal_file_bytes.min(FIRST_FILE_BYTES)).map_err(create)
+    keeper
+        .prepare(id, config.wal_file_bytes.min(FIRST_FILE_BYTES))
+        .map_err(create)
 }
 
 fn group_starts(replay: &Replay) -> BTreeMap<GroupId, GroupStart> {
@@ -314,9 +316,16 @@ fn start_threads(
         threads: Vec::new(),
         lock: Some(lock),
     };
-    running.threads.push(spawn("log-writer", Box::new(move || writer.run()))?);
-    running.threads.push(spawn("log-keeper", Box::new(move || keeper.run(&keeper_wal, || asked.ask())))?);
-    running.threads.push(spawn("log-compaction", Box::new(move || compaction.run(&plane)))?);
+    running
+        .threads
+        .push(spawn("log-writer", Box::new(move || writer.run()))?);
+    running.threads.push(spawn(
+        "log-keeper",
+        Box::new(move || keeper.run(&keeper_wal, || asked.ask())),
+    )?);
+    running
+        .threads
+        .push(spawn("log-compaction", Box::new(move || compaction.run(&plane)))?);
     drop(running);
     wal.tidy();
     Ok(())

@@ -105,11 +105,13 @@ impl SegmentWriter {
         };
         let length: usize = payload.iter().map(|part| part.len()).sum();
         let length_u32 = u32::try_from(length).map_err(|_| io::Error::other("a frame cannot have more than 4 GiB"))?;
-        self.buffer.put_slice(&frame::encode(&header, length_u32, frame::payload_crc(payload)));
+        self.buffer
+            .put_slice(&frame::encode(&header, length_u32, frame::payload_crc(payload)));
         for part in payload {
             self.buffer.put_slice(part);
         }
-        self.buffer.put_slice(&PADDING[..frame::frame_bytes(length) - HEADER_BYTES - length]);
+        self.buffer
+            .put_slice(&PADDING[..frame::frame_bytes(length) - HEADER_BYTES - length]);
         Ok(())
     }
 

@@ -164,7 +164,9 @@ impl Accounts {
             .filter(|(id, account)| account.is_free() && (account.class == Class::Segment || **id < replay_from))
             .map(|(id, _)| *id)
             .collect();
-        free.into_iter().filter_map(|id| files.remove(&id).map(|account| (id, account))).collect()
+        free.into_iter()
+            .filter_map(|id| files.remove(&id).map(|account| (id, account)))
+            .collect()
     }
 
     /// Bytes of files that go once a checkpoint replaces the newest: nothing but old checkpoints refers to them.

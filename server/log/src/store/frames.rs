@@ -63,7 +63,9 @@ impl DiskFrames {
     /// The body of a frame from its file, past the cache.
     pub(crate) fn read_body(&self, key: FrameKey) -> Result<Bytes, ReadError> {
         let frame = self.read(key)?;
-        frame.body().ok_or_else(|| self.damaged(key, "it is no frame with records"))
+        frame
+            .body()
+            .ok_or_else(|| self.damaged(key, "it is no frame with records"))
     }
 
     /// A frame from its file.
@@ -72,7 +74,10 @@ impl DiskFrames {
             file: self.handles.path(self.name(key.file)),
             source,
         };
-        let class = self.accounts.class(key.file).ok_or_else(|| io_error(io::ErrorKind::NotFound.into()))?;
+        let class = self
+            .accounts
+            .class(key.file)
+            .ok_or_else(|| io_error(io::ErrorKind::NotFound.into()))?;
         let handle = self.handles.get(key.file, class).map_err(io_error)?;
         match read_frame(&handle, key) {
             Ok(frame) => Ok(frame),

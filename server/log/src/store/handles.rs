@@ -54,7 +54,11 @@ impl Handles {
         };
         let handle = self.files.open(&self.path(name))?;
         if open.handles.len() >= self.open_max {
-            let oldest = open.handles.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id);
+            let oldest = open
+                .handles
+                .iter()
+                .min_by_key(|(_, (_, used))| *used)
+                .map(|(id, _)| *id);
             if let Some(oldest) = oldest {
                 open.handles.remove(&oldest);
             }

@@ -129,21 +129,19 @@ impl MemoryFrames {
         }
     }
 
-    fn copy(
-        &self,
-        key: FrameKey,
-        body: &Bytes,
-        places: Vec<(StreamId, u64)>,
-        index: &mut StreamIndex,
-        row_bytes: u32,
-    ) {
+    fn copy(&self, key: FrameKey, body: &Bytes, places: Vec<(StreamId, u64)>, index: &mut StreamIndex, row_bytes: u32) {
         let mut out = BytesMut::new();
         let mut moved: Vec<(StreamId, Moved)> = Vec::new();
         for (stream, first) in places {
-            let Some(row) = index.find(stream, first.into()).filter(|row| row.first == first && row.key() == key) else {
+            let Some(row) = index
+                .find(stream, first.into())
+                .filter(|row| row.first == first && row.key() == key)
+            else {
                 continue;
             };
-            let Some(records) = body.get(row.at as usize..row.at as usize + row.bytes as usize) else { continue };
+            let Some(records) = body.get(row.at as usize..row.at as usize + row.bytes as usize) else {
+                continue;
+            };
             let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
             out.put_slice(records);
             moved.push((stream, (key, row.at, Row { at, ..*row })));

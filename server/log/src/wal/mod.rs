@@ -91,7 +91,11 @@ impl Wal {
     }
 
     pub(crate) fn space(&self) -> Space {
-        if self.full.load(Ordering::Relaxed) { Space::Full } else { Space::Ample }
+        if self.full.load(Ordering::Relaxed) {
+            Space::Full
+        } else {
+            Space::Ample
+        }
     }
 
     pub(crate) fn failure(&self) -> Option<Arc<Failure>> {
@@ -159,7 +163,11 @@ impl Wal {
         if let Some(failure) = self.failure.get() {
             return Err(AppendError::Failed(Arc::clone(failure)));
         }
-        if head.is_closed() { Err(AppendError::Closed) } else { Ok(()) }
+        if head.is_closed() {
+            Err(AppendError::Closed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Goes on to the next file unless a frame of `bytes` fits into this one, and returns its first frame. Waits while

@@ -232,7 +232,10 @@ mod tests {
         let vote = encode_vote(GroupId(1), b"me");
         assert_eq!(decode_vote(&vote), Ok((GroupId(1), Bytes::from_static(b"me"))));
         for last in [None, Some(LogIndex(5))] {
-            assert_eq!(decode_truncate(&encode_truncate(GroupId(1), last)), Ok((GroupId(1), last)));
+            assert_eq!(
+                decode_truncate(&encode_truncate(GroupId(1), last)),
+                Ok((GroupId(1), last))
+            );
         }
         assert_eq!(decode_purge(&encode_purge(GroupId(1), id(7))), Ok((GroupId(1), id(7))));
     }

@@ -161,7 +161,8 @@ impl Writer {
             handle.fdatasync().map_err(|error| self.failure("sync", id, error))?;
         }
         self.durable = self.end;
-        self.wal.set_durable_file(FileId(u32::try_from(self.durable.file).unwrap_or(0)));
+        self.wal
+            .set_durable_file(FileId(u32::try_from(self.durable.file).unwrap_or(0)));
         self.synced = Instant::now();
         Ok(())
     }

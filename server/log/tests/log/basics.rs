@@ -36,7 +36,10 @@ fn entries_come_back_and_a_tail_is_replaced() {
         assert_eq!(group.entry_id(LogIndex(4)), None);
         group.purge(id(1, 2));
         assert_eq!(group.raft_state().purged, Some(id(1, 2)));
-        assert_eq!((group.entry_id(LogIndex(2)), group.entry_id(LogIndex(1))), (Some(id(1, 2)), None));
+        assert_eq!(
+            (group.entry_id(LogIndex(2)), group.entry_id(LogIndex(1))),
+            (Some(id(1, 2)), None)
+        );
         assert_eq!(group.entries(LogIndex(0)..LogIndex(9), u64::MAX).unwrap().len(), 1);
     }
 }
@@ -81,7 +84,9 @@ fn records_are_read_in_any_order_until_they_are_freed() {
         let mut model = Model::default();
         let (mut first, mut index) = (1, 1);
         for count in [1, 3, 40, 200, 2] {
-            let records = (0..count).map(|n| record(format!("{first} {n} {}", "x".repeat(n % 90)).as_bytes())).collect();
+            let records = (0..count)
+                .map(|n| record(format!("{first} {n} {}", "x".repeat(n % 90)).as_bytes()))
+                .collect();
             let plan = Plan::place(5, first, records);
             model.apply(&plan.encode());
             commit(&group, index, &plan);
@@ -91,7 +96,11 @@ fn records_are_read_in_any_order_until_they_are_freed() {
         let places: Vec<_> = (1..first).rev().step_by(7).map(|seq| (StreamId(5), Seq(seq))).collect();
         let mut out = vec![Bytes::from_static(b"before")];
         assert!(group.read(&places, ReadMode::Disk, &mut out).unwrap());
-        assert!(out[1..].iter().eq(places.iter().map(|(_, seq)| &model.live[&(5, seq.0)])));
+        assert!(
+            out[1..]
+                .iter()
+                .eq(places.iter().map(|(_, seq)| &model.live[&(5, seq.0)]))
+        );
 
         let plan = Plan::free(5, 1, first - 1);
         commit(&group, index, &plan);
@@ -143,11 +152,16 @@ fn what_was_acknowledged_is_there_after_a_close_and_a_checkpoint_shortens_the_st
         let log = open(&files).unwrap();
         let group = log.group(GROUP);
         if round > 0 {
-            assert_eq!(group.raft_state().vote.unwrap(), Bytes::from(format!("vote {}", round - 1)));
+            assert_eq!(
+                group.raft_state().vote.unwrap(),
+                Bytes::from(format!("vote {}", round - 1))
+            );
             assert_eq!(group.raft_state().last, Some(id(1, round * 20)));
             let applied = group.checkpoint().unwrap().applied.index.0;
             assert_eq!(applied, round * 20 - 5);
-            let entries = group.entries(LogIndex(applied + 1)..LogIndex(u64::MAX), u64::MAX).unwrap();
+            let entries = group
+                .entries(LogIndex(applied + 1)..LogIndex(u64::MAX), u64::MAX)
+                .unwrap();
             assert_eq!(entries.len(), 5);
             for entry in entries {
                 group.place(entry.id.index, &effects(&entry.data)).unwrap();
@@ -180,7 +194,10 @@ fn a_second_process_is_refused_by_name() {
     let log = Log::open(config(), Arc::new(OsFiles)).unwrap();
     let error = Log::open(config(), Arc::new(OsFiles)).err().unwrap().to_string();
     let pid = std::process::id();
-    assert!(error.contains(&format!("{} is in use by process {pid};", dir.path().display())), "{error}");
+    assert!(
+        error.contains(&format!("{} is in use by process {pid};", dir.path().display())),
+        "{error}"
+    );
     log.close();
     let error = append(&log.group(GROUP), 1, 1, Bytes::new()).unwrap_err();
     assert!(matches!(error, AppendError::Closed), "{error}");
@@ -195,7 +212,11 @@ fn an_entry_larger_than_a_file_gets_a_file_of_its_own() {
         let log = open(&files).unwrap();
         let group = log.group(GROUP);
         for index in 1..=6 {
-            let data = if index % 2 == 0 { large.clone() } else { Bytes::from_static(b"small") };
+            let data = if index % 2 == 0 {
+                large.clone()
+            } else {
+                Bytes::from_static(b"small")
+            };
             append(&group, 1, index, data).unwrap();
         }
     }

@@ -9,7 +9,8 @@ use boltq_core::codec::Reader;
 use boltq_core::{LogIndex, NodeId, RecordBuilder, Seq, StorageEffect, StreamId, Term};
 use boltq_log::testing::SimFiles;
 use boltq_log::{
-    AppendError, Entry, EntryId, FileLayer, GroupLog, Log, LogConfig, OpenError, ReadError, ReadMode, Storage, SyncPolicy,
+    AppendError, Entry, EntryId, FileLayer, GroupLog, Log, LogConfig, OpenError, ReadError, ReadMode, Storage,
+    SyncPolicy,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -17,7 +18,9 @@ pub(crate) const DIR: &str = "/data";
 
 pub(crate) fn config() -> LogConfig {
     LogConfig {
-        storage: Storage::Disk { dir: PathBuf::from(DIR) },
+        storage: Storage::Disk {
+            dir: PathBuf::from(DIR),
+        },
         sync: SyncPolicy::Always,
         wal_file_bytes: 64 << 10,
         cache_bytes: 4 << 10,
@@ -169,7 +172,11 @@ impl Model {
 
     /// Everything that is wanted is there, byte for byte.
     pub(crate) fn check(&self, group: &GroupLog) {
-        let places: Vec<_> = self.live.keys().map(|(stream, seq)| (StreamId(*stream), Seq(*seq))).collect();
+        let places: Vec<_> = self
+            .live
+            .keys()
+            .map(|(stream, seq)| (StreamId(*stream), Seq(*seq)))
+            .collect();
         let mut out = Vec::new();
         group.read(&places, ReadMode::Disk, &mut out).unwrap();
         assert!(out.iter().eq(self.live.values()), "records differ");
@@ -199,7 +206,9 @@ pub(crate) fn commit(group: &GroupLog, index: u64, plan: &Plan) {
 }
 
 pub(crate) fn checkpoint(group: &GroupLog, index: u64) {
-    group.write_checkpoint(group.capture(), id(1, index), b"meta", b"state").unwrap();
+    group
+        .write_checkpoint(group.capture(), id(1, index), b"meta", b"state")
+        .unwrap();
     group.purge(id(1, index));
 }
 
@@ -217,7 +226,12 @@ pub(crate) fn contents(files: &SimFiles, name: &str) -> Vec<u8> {
 }
 
 pub(crate) fn names(files: &SimFiles) -> Vec<String> {
-    let mut names: Vec<String> = files.list(Path::new(DIR)).unwrap().into_iter().map(|entry| entry.name).collect();
+    let mut names: Vec<String> = files
+        .list(Path::new(DIR))
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
     names.sort();
     names
 }
@@ -226,7 +240,11 @@ pub(crate) fn names(files: &SimFiles) -> Vec<String> {
 pub(crate) fn copy_with(files: &SimFiles, name: &str, bytes: &[u8]) -> SimFiles {
     let copy = SimFiles::new();
     for entry in names(files) {
-        let bytes = if entry == name { bytes.to_vec() } else { contents(files, &entry) };
+        let bytes = if entry == name {
+            bytes.to_vec()
+        } else {
+            contents(files, &entry)
+        };
         write(&copy, &entry, &bytes);
     }
     copy

@@ -52,7 +52,11 @@ impl Writer {
 fn sparse(writer: &mut Writer) {
     for round in 0..20 {
         for stream in 0..40 {
-            writer.commit(&Plan::place(stream, round * 3 + 1, (0..3).map(|n| record(&[n; 200])).collect()));
+            writer.commit(&Plan::place(
+                stream,
+                round * 3 + 1,
+                (0..3).map(|n| record(&[n; 200])).collect(),
+            ));
         }
     }
     for stream in 0..40 {
@@ -95,7 +99,9 @@ fn many_small_rows_are_worth_a_copy_for_their_memory() {
     let log = open_with(&files, config);
     let mut writer = Writer::new(&log);
     for round in 0..100 {
-        let placed = (0..100).map(|stream| (stream, round + 1, vec![record(b"small")])).collect();
+        let placed = (0..100)
+            .map(|stream| (stream, round + 1, vec![record(b"small")]))
+            .collect();
         let freed = Vec::new();
         writer.commit(&Plan { placed, freed });
     }
@@ -116,7 +122,11 @@ fn a_backlog_that_is_wanted_is_not_rewritten_and_a_start_does_not_read_it() {
     let log = open_with(&files, compacting());
     let mut writer = Writer::new(&log);
     for n in 0..200 {
-        writer.commit(&Plan::place(1, n * 20 + 1, (0..20).map(|n| record(&[n; 1000])).collect()));
+        writer.commit(&Plan::place(
+            1,
+            n * 20 + 1,
+            (0..20).map(|n| record(&[n; 1000])).collect(),
+        ));
         if n % 10 == 9 {
             writer.checkpoint();
         }
@@ -172,7 +182,10 @@ fn a_recycled_file_never_brings_back_what_was_in_it() {
         writer.checkpoint();
         // What a kill leaves, with the end of the log somewhere within old frames.
         let killed = copy_with(&files, "", b"");
-        let newest = names(&files).into_iter().rfind(|name| name.starts_with("wal-")).unwrap();
+        let newest = names(&files)
+            .into_iter()
+            .rfind(|name| name.starts_with("wal-"))
+            .unwrap();
         recycled += usize::from(contents(&files, &newest).starts_with(b"BqF"));
         let log = open(&killed).unwrap();
         assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, writer.index)));
@@ -205,11 +218,17 @@ fn compaction_may_be_killed_at_every_step() {
         let log = open(&crashed).unwrap();
         let group = log.group(GROUP);
         assert_eq!(group.checkpoint().unwrap().applied, id(1, writer.index));
-        for entry in group.entries(LogIndex(writer.index + 1)..LogIndex(u64::MAX), u64::MAX).unwrap() {
+        for entry in group
+            .entries(LogIndex(writer.index + 1)..LogIndex(u64::MAX), u64::MAX)
+            .unwrap()
+        {
             panic!("{:?} came from nowhere", entry.id);
         }
         writer.model.check(&group);
-        assert!(!names(&crashed).iter().any(|name| name.ends_with(".tmp")), "step {steps}");
+        assert!(
+            !names(&crashed).iter().any(|name| name.ends_with(".tmp")),
+            "step {steps}"
+        );
         steps += 1;
         if done {
             break;

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex, Seq, StreamId};
 use boltq_log::testing::SimFiles;
-use boltq_log::{FileLayer, AppendError, Entry, EntryId, GroupLog, Log, LogConfig, PlaceError, ReadError, ReadMode, SyncPolicy};
+use boltq_log::{
+    AppendError, Entry, EntryId, FileLayer, GroupLog, Log, LogConfig, PlaceError, ReadError, ReadMode, SyncPolicy,
+};
 use bytes::Bytes;
 
 use crate::common::*;
@@ -56,7 +58,9 @@ impl Run {
             compaction_threshold: 150 << 10,
             ..config()
         };
-        let groups = (1..=1 + random.below(3)).map(|id| (u32::try_from(id).unwrap(), Group::default())).collect();
+        let groups = (1..=1 + random.below(3))
+            .map(|id| (u32::try_from(id).unwrap(), Group::default()))
+            .collect();
         Self {
             random,
             files: SimFiles::new(),
@@ -100,13 +104,23 @@ impl Run {
         let always = self.config.sync == SyncPolicy::Always;
         let known = self.groups.get_mut(&id).unwrap();
         let state = group.raft_state();
-        let vote = state.vote.map_or(0, |vote| u64::from_le_bytes(vote[..].try_into().unwrap()));
-        assert!((known.acked_vote..=known.votes).contains(&vote), "vote {vote}, {} was acknowledged", known.acked_vote);
+        let vote = state
+            .vote
+            .map_or(0, |vote| u64::from_le_bytes(vote[..].try_into().unwrap()));
+        assert!(
+            (known.acked_vote..=known.votes).contains(&vote),
+            "vote {vote}, {} was acknowledged",
+            known.acked_vote
+        );
         known.acked_vote = vote;
 
         let checkpoint = group.checkpoint();
         let start = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.applied.index.0);
-        assert!(start >= known.checkpointed, "checkpoint {start}, {} was acknowledged", known.checkpointed);
+        assert!(
+            start >= known.checkpointed,
+            "checkpoint {start}, {} was acknowledged",
+            known.checkpointed
+        );
         known.checkpointed = start;
         known.model = match &checkpoint {
             Some(checkpoint) => known.states[&checkpoint.applied].clone(),
@@ -114,15 +128,28 @@ impl Run {
         };
         let last = state.last.map_or(0, |last| last.index.0);
         assert!(last >= start, "the log ends at {last}, before the checkpoint {start}");
-        assert!(!always || last >= known.acked, "the log ends at {last}, {} was acknowledged", known.acked);
+        assert!(
+            !always || last >= known.acked,
+            "the log ends at {last}, {} was acknowledged",
+            known.acked
+        );
 
-        let entries = group.entries(LogIndex(start + 1)..LogIndex(last + 1), u64::MAX).unwrap();
+        let entries = group
+            .entries(LogIndex(start + 1)..LogIndex(last + 1), u64::MAX)
+            .unwrap();
         assert_eq!(entries.len() as u64, last - start);
         for entry in entries {
             let index = entry.id.index.0;
             // Unless everything is synced, a truncation may be lost, and what it cut off is there again.
-            assert!(!always || known.entries[&index].0 == entry.id, "entry {index}: {:?} was replaced", entry.id);
-            assert!(known.submitted[&entry.id] == entry.data, "entry {index} is not what was appended");
+            assert!(
+                !always || known.entries[&index].0 == entry.id,
+                "entry {index}: {:?} was replaced",
+                entry.id
+            );
+            assert!(
+                known.submitted[&entry.id] == entry.data,
+                "entry {index} is not what was appended"
+            );
             known.entries.insert(index, (entry.id, entry.data.clone()));
             group.place(entry.id.index, &effects(&entry.data)).unwrap();
             known.model.apply(&entry.data);
@@ -142,14 +169,23 @@ impl Run {
             0..=10 => self.append(id, group),
             11..=13 => {
                 let known = self.groups.get_mut(&id).unwrap();
-                if apply(known, group, &self.files) { Ok(()) } else { Err(AppendError::Closed) }
+                if apply(known, group, &self.files) {
+                    Ok(())
+                } else {
+                    Err(AppendError::Closed)
+                }
             }
             14 => self.replace_tail(id, group),
             15..=16 => {
                 let known = self.groups.get_mut(&id).unwrap();
-                let Some((entry, _)) = known.entries.get(&known.applied) else { return Ok(()) };
+                let Some((entry, _)) = known.entries.get(&known.applied) else {
+                    return Ok(());
+                };
                 // A full or failing device shows in the log, too.
-                if group.write_checkpoint(group.capture(), *entry, b"meta", b"state").is_ok() {
+                if group
+                    .write_checkpoint(group.capture(), *entry, b"meta", b"state")
+                    .is_ok()
+                {
                     known.checkpointed = known.applied;
                 }
                 Ok(())
@@ -189,7 +225,10 @@ impl Run {
 
     fn append(&mut self, id: u32, group: &GroupLog) -> Result<(), AppendError> {
         let known = self.groups.get_mut(&id).unwrap();
-        let mut next = known.entries.last_key_value().map_or(known.purged.max(known.applied), |(index, _)| *index);
+        let mut next = known
+            .entries
+            .last_key_value()
+            .map_or(known.purged.max(known.applied), |(index, _)| *index);
         let mut batch = Vec::new();
         // What comes next in a stream after all entries so far, applied or not.
         let mut model = known.model.clone();
@@ -273,14 +312,20 @@ fn plan(random: &mut Random, model: &Model) -> Plan {
         }
         let first = *model.next.get(&stream).unwrap_or(&1);
         let count = [1, 2, 30][random.below(3) as usize];
-        let records = (0..count).map(|_| record(&vec![random.next() as u8; random.below(400) as usize])).collect();
+        let records = (0..count)
+            .map(|_| record(&vec![random.next() as u8; random.below(400) as usize]))
+            .collect();
         plan.placed.push((stream, first, records));
     }
     for _ in 0..random.below(4) {
         let live: Vec<_> = model.live.keys().copied().collect();
-        let Some((stream, first)) = live.get(random.below(live.len() as u64) as usize).copied() else { break };
+        let Some((stream, first)) = live.get(random.below(live.len() as u64) as usize).copied() else {
+            break;
+        };
         let most = 1 + random.below(40);
-        let count = (first..first + most).take_while(|seq| model.live.remove(&(stream, *seq)).is_some()).count();
+        let count = (first..first + most)
+            .take_while(|seq| model.live.remove(&(stream, *seq)).is_some())
+            .count();
         plan.freed.push((stream, first, count as u64));
     }
     plan

@@ -18,16 +18,30 @@ fn a_failed_sync_stops_the_log_for_good_and_loses_nothing_that_was_acknowledged(
     let log = open(&files).unwrap();
     let group = log.group(GROUP);
     append(&group, 1, 1, Bytes::from_static(b"safe")).unwrap();
-    eventually("the next file", || names(&files).len() >= 3);
+    eventually("the next file", || log.usage().files == 2);
     files.fail_sync(1);
     let error = append(&group, 1, 2, Bytes::from_static(b"lost")).unwrap_err();
-    assert!(error.is_fatal() && error.to_string().contains("takes no more writes"), "{error}");
-    assert!(log.failure().unwrap().to_string().starts_with("sync /data/wal-0000000000000001.log"));
+    assert!(
+        error.is_fatal() && error.to_string().contains("takes no more writes"),
+        "{error}"
+    );
+    assert!(
+        log.failure()
+            .unwrap()
+            .to_string()
+            .starts_with("sync /data/wal-0000000000000001.log")
+    );
     // The device works again, and that is no reason to go on.
     for index in 3..6 {
-        assert!(matches!(append(&group, 1, index, Bytes::new()), Err(AppendError::Failed(_))));
+        assert!(matches!(
+            append(&group, 1, index, Bytes::new()),
+            Err(AppendError::Failed(_))
+        ));
     }
-    assert!(matches!(wait(|done| group.save_vote(Bytes::new(), done)), Err(AppendError::Failed(_))));
+    assert!(matches!(
+        wait(|done| group.save_vote(Bytes::new(), done)),
+        Err(AppendError::Failed(_))
+    ));
     let outcome = group.write_checkpoint(group.capture(), id(1, 1), b"", b"");
     assert!(matches!(outcome, Err(CheckpointError::Log(AppendError::Failed(_)))));
     drop((group, log));
@@ -43,12 +57,15 @@ fn everything_that_waits_hears_of_the_failure_once() {
     let files = SimFiles::new();
     let log = open(&files).unwrap();
     let group = log.group(GROUP);
-    eventually("the next file", || names(&files).len() >= 3);
+    eventually("the next file", || log.usage().files == 2);
     files.stop_after(0);
     let (sender, receiver) = std::sync::mpsc::channel();
     for n in 0..50 {
         let sender = sender.clone();
-        group.save_vote(Bytes::new(), Box::new(move |outcome| sender.send((n, outcome.is_err())).unwrap()));
+        group.save_vote(
+            Bytes::new(),
+            Box::new(move |outcome| sender.send((n, outcome.is_err())).unwrap()),
+        );
     }
     drop(sender);
     let mut heard: Vec<_> = receiver.iter().collect();
@@ -62,7 +79,7 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
     let log = open(&files).unwrap();
     let group = log.group(GROUP);
     assert_eq!(log.space(), Space::Ample);
-    eventually("the next file", || names(&files).len() >= 3);
+    eventually("the next file", || log.usage().files == 2);
     files.set_room(Some(10 << 10));
     let mut index = 0;
     let mut append_next = || {
@@ -83,7 +100,10 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
         }
     };
     assert!(reserve > 45_000, "{reserve} bytes are left for entries that make room");
-    assert!(matches!(error, AppendError::OutOfSpace { .. }) && !error.is_fatal(), "{error}");
+    assert!(
+        matches!(error, AppendError::OutOfSpace { .. }) && !error.is_fatal(),
+        "{error}"
+    );
     assert!(log.failure().is_none());
     let outcome = group.write_checkpoint(group.capture(), id(1, 5), b"", &[0; 20 << 10]);
     assert!(matches!(outcome, Err(CheckpointError::Io { .. })), "{outcome:?}");
@@ -94,11 +114,16 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
     for _ in 0..200 {
         append_next().unwrap();
     }
-    group.write_checkpoint(group.capture(), id(1, 5), b"", &[0; 20 << 10]).unwrap();
+    group
+        .write_checkpoint(group.capture(), id(1, 5), b"", &[0; 20 << 10])
+        .unwrap();
     log.close();
     let log = open(&files).unwrap();
     assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, index)));
-    let entries = log.group(GROUP).entries(LogIndex(6)..LogIndex(u64::MAX), u64::MAX).unwrap();
+    let entries = log
+        .group(GROUP)
+        .entries(LogIndex(6)..LogIndex(u64::MAX), u64::MAX)
+        .unwrap();
     assert_eq!(entries.len() as u64, index - 5);
 }
 
@@ -121,8 +146,16 @@ fn what_a_policy_does_not_sync_survives_the_process_and_an_interval_syncs_in_tim
         let killed = copy_with(&files, "", b"");
         let lost = files.lose_unsynced();
         let state = Log::open(config(), Arc::new(killed)).unwrap().group(GROUP).raft_state();
-        assert_eq!((state.last, state.vote), (Some(id(1, 1)), Some(Bytes::from_static(b"vote"))), "{sync:?}");
+        assert_eq!(
+            (state.last, state.vote),
+            (Some(id(1, 1)), Some(Bytes::from_static(b"vote"))),
+            "{sync:?}"
+        );
         let state = Log::open(config(), Arc::new(lost)).unwrap().group(GROUP).raft_state();
-        assert_eq!((state.last.is_some(), state.vote), (survives, Some(Bytes::from_static(b"vote"))), "{sync:?}");
+        assert_eq!(
+            (state.last.is_some(), state.vote),
+            (survives, Some(Bytes::from_static(b"vote"))),
+            "{sync:?}"
+        );
     }
 }

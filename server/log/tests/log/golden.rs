@@ -14,7 +14,7 @@ use crate::common::*;
 
 const GROUP: GroupId = GroupId(1);
 const WAL: &str = "wal-0000000000000001.log";
-const SEGMENT: &str = "seg-0000000000000003.log";
+const SEGMENT: &str = "seg-0000000000000004.log";
 const CHECKPOINT: &str = "ckp-1-0000000000000006";
 
 /// Writes all kinds of frames, in one order.
@@ -26,7 +26,7 @@ fn write_files() -> (SimFiles, Model) {
         ..config()
     };
     let log = Log::open(config, Arc::new(files.clone())).unwrap();
-    eventually("the next file", || names(&files).contains(&"wal-0000000000000002.log".to_owned()));
+    eventually("the next file", || log.usage().files == 2);
     let group = log.group(GROUP);
     let mut model = Model::default();
     let mut commit = |index, plan: &Plan| {
@@ -39,17 +39,25 @@ fn write_files() -> (SimFiles, Model) {
     append(&group, 1, 3, Bytes::from_static(b"to be cut off")).unwrap();
     wait(|done| group.truncate_after(Some(LogIndex(2)), done)).unwrap();
     commit(3, &Plan::free(7, 2, 3));
-    group.write_checkpoint(group.capture(), id(1, 3), b"meta", b"state").unwrap();
+    group
+        .write_checkpoint(group.capture(), id(1, 3), b"meta", b"state")
+        .unwrap();
     group.purge(id(1, 3));
     append(&group, 1, 4, Bytes::from_static(b"after the purge")).unwrap();
     let wal = contents(&files, WAL);
     // The rest of the file, so that it is not the one that is written to any more.
     append(&group, 1, 5, Bytes::from(vec![0; 64_000])).unwrap();
     append(&group, 1, 6, Bytes::from(vec![0; 2_000])).unwrap();
-    group.write_checkpoint(group.capture(), id(1, 6), b"meta", b"state").unwrap();
+    // Two of the log, the next one, and the checkpoint.
+    eventually("the next file", || log.usage().files == 4);
+    group
+        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
+        .unwrap();
     group.purge(id(1, 6));
     eventually("a segment", || log.usage().segment_bytes > 0);
-    group.write_checkpoint(group.capture(), id(1, 6), b"meta", b"state").unwrap();
+    group
+        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
+        .unwrap();
     log.close();
     write(&files, WAL, &wal);
     (files, model)
@@ -66,7 +74,10 @@ fn vector(name: &str) -> PathBuf {
 
 /// Without the zeroes that fill a WAL file.
 fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8));
+    let end = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| (last + 1).next_multiple_of(8));
     bytes.truncate(end);
     bytes
 }
@@ -75,6 +86,7 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
 fn what_is_written_is_what_was_written() {
     let (files, _) = write_files();
     for name in [WAL, SEGMENT, CHECKPOINT] {
+        assert!(names(&files).contains(&name.to_owned()), "{name} of {:?}", names(&files));
         let bytes = trimmed(contents(&files, name));
         // For a new version: writes its files, to be looked at and checked in.
         if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {

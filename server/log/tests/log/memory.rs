@@ -41,7 +41,10 @@ fn an_entry_that_is_not_purged_is_kept_whole() {
     let plan = Plan::place(1, 1, (0..100).map(|_| record(&[7; 1000])).collect());
     commit(&group, 1, &plan);
     commit(&group, 2, &Plan::free(1, 1, 99));
-    assert_eq!(group.entries(LogIndex(1)..LogIndex(2), u64::MAX).unwrap()[0].data, plan.encode());
+    assert_eq!(
+        group.entries(LogIndex(1)..LogIndex(2), u64::MAX).unwrap()[0].data,
+        plan.encode()
+    );
     // Purging is what lets it go.
     group.purge(id(1, 2));
     assert!(log.usage().wal_bytes < 4_000);
@@ -61,13 +64,16 @@ fn whatever_is_done_what_is_wanted_is_there_and_the_rest_goes() {
             if random.below(5) < 3 {
                 for stream in 0..1 + random.below(3) {
                     let first = *model.next.get(&stream).unwrap_or(&1);
-                    let records = (0..1 + random.below(40)).map(|_| record(&vec![seed as u8; random.below(300) as usize]));
+                    let records =
+                        (0..1 + random.below(40)).map(|_| record(&vec![seed as u8; random.below(300) as usize]));
                     plan.placed.push((stream, first, records.collect()));
                 }
             }
             let live: Vec<_> = model.live.keys().copied().collect();
             if let Some((stream, first)) = live.get(random.below(live.len() as u64) as usize) {
-                let count = (*first..first + 60).take_while(|seq| model.live.contains_key(&(*stream, *seq))).count();
+                let count = (*first..first + 60)
+                    .take_while(|seq| model.live.contains_key(&(*stream, *seq)))
+                    .count();
                 plan.freed.push((*stream, *first, count as u64));
             }
             index += 1;
@@ -85,7 +91,11 @@ fn whatever_is_done_what_is_wanted_is_there_and_the_rest_goes() {
         }
         group.purge(id(1, index));
         let usage = log.usage();
-        assert_eq!((usage.wal_bytes, usage.live_bytes, usage.rows), (0, 0, 0), "seed {seed}");
+        assert_eq!(
+            (usage.wal_bytes, usage.live_bytes, usage.rows),
+            (0, 0, 0),
+            "seed {seed}"
+        );
     }
 }
 
@@ -98,5 +108,8 @@ fn a_checkpoint_is_kept_and_nothing_needs_a_device() {
     checkpoint(&group, 1);
     let checkpoint = group.checkpoint().unwrap();
     assert_eq!((checkpoint.applied, &checkpoint.state[..]), (id(1, 1), &b"state"[..]));
-    assert_eq!((log.space(), log.failure().is_none(), group.bytes_since_checkpoint()), (Space::Ample, true, 0));
+    assert_eq!(
+        (log.space(), log.failure().is_none(), group.bytes_since_checkpoint()),
+        (Space::Ample, true, 0)
+    );
 }

@@ -43,7 +43,11 @@ fn expect_damage(files: &SimFiles, name: &str, offset: usize, what: &str) {
         Err(OpenError::Damaged {
             path, offset: found, ..
         }) => {
-            assert_eq!((path.as_path(), found), (Path::new(DIR).join(name).as_path(), offset as u64), "{what}");
+            assert_eq!(
+                (path.as_path(), found),
+                (Path::new(DIR).join(name).as_path(), offset as u64),
+                "{what}"
+            );
         }
         Err(error) => panic!("{what}: {error}"),
         Ok(_) => panic!("{what}: it opened"),
@@ -62,14 +66,22 @@ fn every_torn_tail_opens_to_the_last_whole_entry_and_goes_on() {
         let mut random = Random(at as u64);
         garbage[at..at + 300].fill_with(|| random.next() as u8);
         for (what, torn) in [("cut", &whole[..at]), ("zeroed", &zeroed), ("garbage", &garbage)] {
-            let last = if torn.get(start..end) == Some(&whole[start..end]) { 5 } else { 4 };
+            let last = if torn.get(start..end) == Some(&whole[start..end]) {
+                5
+            } else {
+                4
+            };
             let files = copy_with(&files, FIRST, torn);
             for index in last..last + 2 {
                 let log = open(&files).unwrap_or_else(|error| panic!("{what} at {at}: {error}"));
                 let group = log.group(GROUP);
                 assert_eq!(group.raft_state().last, Some(id(1, index)), "{what} at {at}");
                 let entries = group.entries(LogIndex(1)..LogIndex(9), u64::MAX).unwrap();
-                assert!(entries.iter().all(|entry| entry.data == format!("entry {}", entry.id.index)));
+                assert!(
+                    entries
+                        .iter()
+                        .all(|entry| entry.data == format!("entry {}", entry.id.index))
+                );
                 append(&group, 1, index + 1, Bytes::from(format!("entry {}", index + 1))).unwrap();
             }
         }
@@ -85,7 +97,12 @@ fn a_flipped_bit_in_anything_synced_is_refused_by_file_and_offset() {
         for at in *start..*end {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << (at % 8);
-            expect_damage(&copy_with(&files, FIRST, &flipped), FIRST, *start, &format!("byte {at}"));
+            expect_damage(
+                &copy_with(&files, FIRST, &flipped),
+                FIRST,
+                *start,
+                &format!("byte {at}"),
+            );
         }
     }
 }
@@ -120,7 +137,10 @@ fn a_file_that_is_gone_is_named() {
         let files = copy_with(&files, FIRST, &contents(&files, FIRST));
         files.remove(&Path::new(DIR).join(name)).unwrap();
         let error = open(&files).err().unwrap();
-        assert!(matches!(&error, OpenError::Missing { path, .. } if path.ends_with(name)), "{error}");
+        assert!(
+            matches!(&error, OpenError::Missing { path, .. } if path.ends_with(name)),
+            "{error}"
+        );
     }
 }
 
@@ -137,7 +157,11 @@ fn with_segment() -> (SimFiles, Model) {
         commit(&group, index, plan);
     };
     for n in 0..30 {
-        commit(&Plan::place(1, n * 10 + 1, (0..10).map(|n| record(&[n; 300])).collect()));
+        commit(&Plan::place(
+            1,
+            n * 10 + 1,
+            (0..10).map(|n| record(&[n; 300])).collect(),
+        ));
     }
     for n in 0..29 {
         commit(&Plan::free(1, n * 10 + 1, 9));
@@ -172,7 +196,12 @@ fn a_damaged_checkpoint_is_refused_by_name() {
         flipped[at] ^= 1 << (at % 8);
         expect_damage(&copy_with(&files, &name, &flipped), &name, 0, &format!("byte {at}"));
         if at % 16 == 0 {
-            expect_damage(&copy_with(&files, &name, &whole[..at]), &name, 0, &format!("cut at {at}"));
+            expect_damage(
+                &copy_with(&files, &name, &whole[..at]),
+                &name,
+                0,
+                &format!("cut at {at}"),
+            );
         }
     }
 }
@@ -190,7 +219,10 @@ fn a_damaged_segment_refuses_what_it_cannot_serve() {
             flipped[at] ^= 1 << (at % 8);
             let files = copy_with(&files, &name, &flipped);
             if position >= footer {
-                assert!(matches!(open(&files), Err(OpenError::Damaged { path, .. }) if path.ends_with(&name)), "byte {at}");
+                assert!(
+                    matches!(open(&files), Err(OpenError::Damaged { path, .. }) if path.ends_with(&name)),
+                    "byte {at}"
+                );
                 continue;
             }
             let log = open(&files).unwrap();
@@ -222,7 +254,10 @@ fn a_segment_that_is_gone_is_named() {
     let name = name_of(&files, "seg-");
     files.remove(&Path::new(DIR).join(&name)).unwrap();
     let error = open(&files).err().unwrap();
-    assert!(matches!(&error, OpenError::Missing { path, .. } if path.ends_with(&name)), "{error}");
+    assert!(
+        matches!(&error, OpenError::Missing { path, .. } if path.ends_with(&name)),
+        "{error}"
+    );
 }
 
 proptest! {

@@ -208,7 +208,13 @@ mod tests {
     #[test]
     fn of_equal_keys_the_last_value_is_kept() {
         let pair = |key: &'static str, value: &'static str| (Cow::from(key), Cow::from(value));
-        let given = vec![pair("k", "1"), pair("j", "2"), pair("k", "3"), pair("k", "4"), pair("j", "5")];
+        let given = vec![
+            pair("k", "1"),
+            pair("j", "2"),
+            pair("k", "3"),
+            pair("k", "4"),
+            pair("j", "5"),
+        ];
         assert_eq!(last_of_each_key(given), [pair("j", "5"), pair("k", "4")]);
     }
 }

@@ -93,7 +93,9 @@ impl Node {
         let group = Group::open(group_config, log.group(QUEUE_GROUP), plane.clone()).await?;
         tokio::time::timeout(LEAD_MAX, plane.led()).await.map_err(|_| NodeError::NoLeader)?;
         let disk = config.storage.mode == StorageMode::Disk;
-        let queues = Queues::open(group.clone(), plane.clone(), log.clone(), disk, settings).await?;
+        let stop = CancellationToken::new();
+        let queues =
+            Queues::open(group.clone(), plane.clone(), log.clone(), disk, settings, stop.clone()).await?;
 
         let mut tasks = JoinSet::new();
         tasks.spawn(run_timer(queues.clone(), plane));
@@ -102,7 +104,7 @@ impl Node {
             log,
             doors: JoinSet::new(),
             tasks,
-            stop: CancellationToken::new(),
+            stop,
             messaging: addresses.0,
             admin: addresses.1,
         };

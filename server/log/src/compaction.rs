@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::ReadError;
 use crate::index::{Moved, Row};
 use crate::log::{Disk, Plane, Store};
-use crate::segment::SegmentWriter;
+use crate::segment::{Length, SegmentWriter};
 use crate::store::{Account, Class, Name, Pins, TMP_SUFFIX};
 use crate::types::{FileId, FrameKey};
 
@@ -169,7 +169,7 @@ fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
 }
 
 fn is_worth_it(account: &Account) -> bool {
-    let sparse = account.live_bytes < account.bytes / 2;
+    let sparse = account.live_bytes < account.full_bytes / 2;
     // A segment is sorted already: what is small in there has no neighbours.
     let small =
         account.class == Class::Wal && account.rows > SMALL_ROWS && account.live_bytes < account.rows * SMALL_ROW_BYTES;
@@ -243,10 +243,15 @@ fn write(plane: &Plane, disk: &Disk, copies: &[Copy]) -> io::Result<(Vec<Copied>
         disk.files.sync_dir(&disk.dir)?;
         Ok(written)
     });
-    let (copied, bytes) = written.inspect_err(|_| {
+    let (copied, length) = written.inspect_err(|_| {
         let _ = disk.files.remove(&tmp);
     })?;
-    Ok((copied, disk.frames.accounts.open_pinned(id, Class::Segment, bytes)))
+    Ok((
+        copied,
+        disk.frames
+            .accounts
+            .open_segment(id, length.file_bytes, length.record_bytes),
+    ))
 }
 
 fn write_segment(
@@ -255,13 +260,13 @@ fn write_segment(
     path: &std::path::Path,
     copies: &[Copy],
     row_bytes: u32,
-) -> io::Result<(Vec<Copied>, u64)> {
+) -> io::Result<(Vec<Copied>, Length)> {
     let mut writer = SegmentWriter::new(id, disk.files.create(path)?);
     let mut copied = Vec::with_capacity(copies.len());
     let mut rest = copies;
     while let Some(first) = rest.first() {
         let (run, after) = rest.split_at(run_length(rest, row_bytes));
-        let records: Vec<u8> = run.iter().flat_map(|copy| &copy.records[..]).copied().collect();
+        let records = run.iter().map(|copy| &copy.records[..]).collect::<Vec<_>>().concat();
         let count = run.iter().map(|copy| copy.row.count).sum();
         let frame = writer.add(first.group, first.stream, first.row.first, count, &records)?;
         let mut at = 0;

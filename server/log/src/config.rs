@@ -71,7 +71,9 @@ impl Default for LogConfig {
 
 impl LogConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if !(WAL_FILE_BYTES_MIN..=WAL_FILE_BYTES_MAX).contains(&self.wal_file_bytes) || self.wal_file_bytes % 8 != 0 {
+        if !(WAL_FILE_BYTES_MIN..=WAL_FILE_BYTES_MAX).contains(&self.wal_file_bytes)
+            || !self.wal_file_bytes.is_multiple_of(8)
+        {
             return Err(ConfigError::WalFileBytes {
                 bytes: self.wal_file_bytes,
             });

@@ -11,12 +11,15 @@ use crate::checkpoint::Saved;
 use crate::config::ENTRY_BYTES_MAX;
 use crate::entries::{EntryTable, Slot};
 use crate::error::{AppendError, ReadError};
-use crate::frame::Kind;
+use crate::frame::{self, Kind};
 use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
 use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
-use crate::wal::{Completion, Outgoing, VOTE_BYTES_MAX};
+use crate::wal::{Completion, ENTRY_PREFIX_BYTES, Outgoing, VOTE_BYTES_MAX};
+
+/// Entries that are read at once from a file, in bytes.
+const READ_TOGETHER_BYTES: u64 = 256 << 10;
 
 /// What is known of a group. Locks are taken in the order of the fields, and before those of the plane.
 pub(crate) struct Group {
@@ -234,26 +237,16 @@ impl GroupLog {
     /// Recent ones come from memory, older ones from the device.
     pub fn entries(&self, range: Range<LogIndex>, bytes_max: u64) -> Result<Vec<Entry>, ReadError> {
         let slots = self.slots(range, bytes_max);
-        let mut entries = Vec::with_capacity(slots.len());
-        for (id, slot) in slots {
-            let data = match &self.plane().store {
-                Store::Memory(memory) => memory.body(slot.key).ok_or_else(|| self.no_entry(id.index)),
-                Store::Disk(disk) => self.read_entry(disk, id, &slot),
-            };
-            match data {
-                Ok(data) => entries.push(Entry {
-                    id,
-                    kind: slot.kind,
-                    data,
-                }),
-                // Purged or replaced meanwhile, and then its file may be gone.
-                Err(_) if self.group.raft.lock().table.get(id.index) != Some(&slot) => {
-                    return Err(self.no_entry(id.index));
-                }
-                Err(error) => return Err(error),
+        match &self.plane().store {
+            Store::Memory(memory) => {
+                let entries = slots.into_iter().map(|(id, slot)| {
+                    let data = memory.body(slot.key).ok_or_else(|| self.no_entry(id.index))?;
+                    Ok(entry(id, &slot, data))
+                });
+                entries.collect()
             }
+            Store::Disk(disk) => self.read_entries(disk, &slots),
         }
-        Ok(entries)
     }
 
     fn slots(&self, range: Range<LogIndex>, bytes_max: u64) -> Vec<(EntryId, Slot)> {
@@ -283,25 +276,51 @@ impl GroupLog {
         }
     }
 
-    fn read_entry(&self, disk: &Disk, id: EntryId, slot: &Slot) -> Result<Bytes, ReadError> {
-        if let Some(data) = disk.frames.cached(slot.key) {
-            return Ok(data);
-        }
-        let frame = disk.frames.read(slot.key)?;
-        let wanted = EntryPrefix {
-            group: self.group.id,
-            kind: slot.kind,
-            id,
-        };
-        match (EntryPrefix::decode(&frame.payload), frame.body()) {
-            (Ok(prefix), Some(data)) if frame.kind == Kind::Entry && prefix == wanted => {
-                disk.frames.cache.insert(slot.key, data.clone());
-                Ok(data)
+    fn read_entries(&self, disk: &Disk, slots: &[(EntryId, Slot)]) -> Result<Vec<Entry>, ReadError> {
+        let mut entries = Vec::with_capacity(slots.len());
+        while let Some((id, slot)) = slots.get(entries.len()) {
+            if let Some(data) = disk.frames.cached(slot.key) {
+                entries.push(entry(*id, slot, data));
+                continue;
             }
-            _ => Err(disk
-                .frames
-                .damaged(slot.key, "it is not the entry that was written there")),
+            let rest = &slots[entries.len()..];
+            let together = &rest[..together(rest)];
+            match self.read_together(disk, together) {
+                Ok(read) => entries.extend(read),
+                // Purged or replaced meanwhile, and then the file may be gone.
+                Err(_) if self.group.raft.lock().table.get(id.index) != Some(slot) => {
+                    return Err(self.no_entry(id.index));
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(entries)
+    }
+
+    /// Reads entries that stand near each other in a file.
+    fn read_together(&self, disk: &Disk, slots: &[(EntryId, Slot)]) -> Result<Vec<Entry>, ReadError> {
+        let keys: Vec<FrameKey> = slots.iter().map(|(_, slot)| slot.key).collect();
+        let end = slots.last().map_or(0, |(_, slot)| frame_end(slot));
+        let frames = disk.frames.read_near(&keys, end)?;
+        let mut entries = Vec::with_capacity(slots.len());
+        for ((id, slot), frame) in slots.iter().zip(frames) {
+            let wanted = EntryPrefix {
+                group: self.group.id,
+                kind: slot.kind,
+                id: *id,
+            };
+            match (EntryPrefix::decode(&frame.payload), frame.body()) {
+                (Ok(prefix), Some(data)) if frame.kind == Kind::Entry && prefix == wanted => {
+                    entries.push(entry(*id, slot, data));
+                }
+                _ => {
+                    return Err(disk
+                        .frames
+                        .damaged(slot.key, "it is not the entry that was written there"));
+                }
+            }
+        }
+        Ok(entries)
     }
 
     /// The id of an entry that is there, or of the last one that was purged.
@@ -313,6 +332,29 @@ impl GroupLog {
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         self.group.saved.lock().newest()
     }
+}
+
+fn entry(id: EntryId, slot: &Slot, data: Bytes) -> Entry {
+    Entry {
+        id,
+        kind: slot.kind,
+        data,
+    }
+}
+
+/// Where the frame of an entry ends in its file.
+fn frame_end(slot: &Slot) -> u64 {
+    u64::from(slot.key.offset) + frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64
+}
+
+/// How many entries from the first on are read at once: those after it in its file, up to a bound.
+fn together(slots: &[(EntryId, Slot)]) -> usize {
+    let Some((_, first)) = slots.first() else { return 0 };
+    let near = slots[1..].iter().take_while(|(_, slot)| {
+        let start = u64::from(first.key.offset);
+        slot.key.file == first.key.file && slot.key > first.key && frame_end(slot) - start <= READ_TOGETHER_BYTES
+    });
+    1 + near.count()
 }
 
 fn slot(frame: &Outgoing) -> Option<(u64, Slot)> {

@@ -164,6 +164,15 @@ impl Log {
         }
     }
 
+    /// Bytes of entries, with their frames, that can be appended for certain while the device is full. An entry may have to
+    /// lie in one file, so a large one can be refused although there is room for many small ones.
+    pub fn left_bytes(&self) -> u64 {
+        match &self.owner.plane.store {
+            Store::Memory(_) => u64::MAX,
+            Store::Disk(disk) => disk.wal.head().left_bytes(),
+        }
+    }
+
     /// Why the log takes no more writes, if it does not.
     pub fn failure(&self) -> Option<Arc<Failure>> {
         match &self.owner.plane.store {

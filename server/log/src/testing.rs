@@ -24,7 +24,7 @@ pub struct SimFiles {
     cycle: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Device {
     files: Vec<Contents>,
     names: BTreeMap<PathBuf, usize>,
@@ -41,7 +41,7 @@ struct Device {
     room: Option<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Contents {
     bytes: Vec<u8>,
     durable: Vec<u8>,
@@ -49,7 +49,7 @@ struct Contents {
     writes: Vec<Write>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Write {
     Bytes(usize, Vec<u8>),
     Length(usize),
@@ -112,6 +112,17 @@ impl SimFiles {
     pub fn set_room(&self, bytes: Option<u64>) {
         let mut device = self.device.lock();
         device.room = bytes.map(|bytes| bytes + device.used());
+    }
+
+    /// What a process finds that starts after this one was killed: a file system of its own, as this one is now.
+    #[must_use]
+    pub fn after_kill(&self) -> Self {
+        let mut device = self.device.lock().clone();
+        device.locks.clear();
+        Self {
+            device: Arc::new(Mutex::new(device)),
+            cycle: self.cycle,
+        }
     }
 
     /// The power goes and comes back. `seed` says what reached the device of that which was not synced. The result is

@@ -29,6 +29,8 @@ const ELECTION_MIN: Duration = Duration::from_millis(1_000);
 const ELECTION_MAX: Duration = Duration::from_millis(2_000);
 /// How long a checkpoint that failed is left alone before the next attempt.
 const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+/// How often the group is looked at for having failed. Callers learn it at once from their proposals.
+const FAILURE_POLL: Duration = Duration::from_millis(100);
 /// How long stopping waits for openraft.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
@@ -143,10 +145,10 @@ impl<H: GroupHandler> Group<H> {
         self.inner.proposer.propose(proposal).await
     }
 
-    /// Bytes that may be proposed now without waiting for others.
+    /// Bytes of proposals whose outcome is not known yet.
     #[must_use]
-    pub fn room_bytes(&self) -> usize {
-        self.inner.proposer.room_bytes()
+    pub fn unsettled_bytes(&self) -> usize {
+        self.inner.proposer.unsettled_bytes()
     }
 
     /// What the group is doing.
@@ -170,14 +172,13 @@ impl<H: GroupHandler> Group<H> {
 
     /// Returns when the group has stopped by itself, with the reason.
     pub async fn failed(&self) -> String {
-        let mut metrics = self.inner.raft.metrics();
+        let metrics = self.inner.raft.metrics();
         loop {
             if let Err(error) = &metrics.borrow_watched().running_state {
                 return error.to_string();
             }
-            if metrics.changed().await.is_err() {
-                return "openraft ended".to_owned();
-            }
+            // Not by waiting for a change: the metrics change with every entry.
+            tokio::time::sleep(FAILURE_POLL).await;
         }
     }
 

@@ -1,8 +1,9 @@
 //! Packs what waits into entries.
 //!
-//! Callers leave their proposals in a queue. The proposer takes everything that is there, makes one entry of it and
-//! hands it to openraft, and goes on at once while fewer than [`ENTRIES_IN_FLIGHT_MAX`] entries are on their way. So a lone
-//! proposal is never delayed, and under load an entry holds all that came while the ones before were being synced.
+//! Callers leave their proposals in a queue. While no entry is on its way, the proposer takes everything that is there,
+//! makes one entry of it and hands it to openraft: a lone proposal is never delayed. While one is on its way, what comes
+//! gathers, because entries that follow each other too closely cost a sync each and nobody gets an answer sooner; only
+//! when there is enough for an entry that is worth a sync of its own, it goes on its way behind the others.
 //!
 //! Admission is by bytes: a caller beyond the budget waits until outcomes have come back.
 
@@ -24,6 +25,9 @@ use crate::types::{EntryData, Reply, WriteResult};
 /// make the entries smaller.
 const ENTRIES_IN_FLIGHT_MAX: usize = 3;
 
+/// Bytes from which on an entry does not wait for those before it. Writing this much takes about as long as a sync.
+const PIPELINED_BYTES_MIN: usize = 64 << 10;
+
 /// Granularity of the budget: a semaphore counts to 2^29 only, and a permit for each byte says no more than this.
 const PERMIT_BYTES: usize = 256;
 
@@ -34,8 +38,45 @@ struct Waiting<O> {
     reply: oneshot::Sender<Result<Vec<O>, ProposeError>>,
 }
 
+/// In the order in which they came.
+struct Queue<O> {
+    proposals: VecDeque<Waiting<O>>,
+    bytes: usize,
+}
+
+impl<O> Queue<O> {
+    fn is_empty(&self) -> bool {
+        self.proposals.is_empty()
+    }
+
+    fn push(&mut self, proposal: Waiting<O>) {
+        self.bytes += proposal.proposal.len();
+        self.proposals.push_back(proposal);
+    }
+
+    /// As many as fit, at least one.
+    fn take(&mut self, bytes_max: usize) -> Vec<Waiting<O>> {
+        let mut bytes = 0;
+        let mut fitting = 0;
+        for next in &self.proposals {
+            if fitting > 0 && bytes + next.proposal.len() > bytes_max {
+                break;
+            }
+            bytes += next.proposal.len();
+            fitting += 1;
+        }
+        self.bytes -= bytes;
+        self.proposals.drain(..fitting).collect()
+    }
+
+    fn clear(&mut self) {
+        self.proposals.clear();
+        self.bytes = 0;
+    }
+}
+
 struct Shared<O> {
-    waiting: Mutex<VecDeque<Waiting<O>>>,
+    waiting: Mutex<Queue<O>>,
     /// Told when something waits, an entry has come back, or the end has come.
     wake: Notify,
     in_flight: AtomicUsize,
@@ -59,7 +100,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         let budget_permits = (proposal_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             shared: Arc::new(Shared {
-                waiting: Mutex::new(VecDeque::new()),
+                waiting: Mutex::new(Queue { proposals: VecDeque::new(), bytes: 0 }),
                 wake: Notify::new(),
                 in_flight: AtomicUsize::new(0),
                 budget: Semaphore::new(budget_permits),
@@ -84,7 +125,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             if self.shared.closed.load(Ordering::Acquire) {
                 return Err(ProposeError::Stopped);
             }
-            waiting.push_back(Waiting { proposal, reply });
+            waiting.push(Waiting { proposal, reply });
         }
         self.shared.wake.notify_one();
         let result = outcome.await.unwrap_or(Err(ProposeError::Stopped));
@@ -92,9 +133,10 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         result
     }
 
-    /// Bytes that may still be proposed without waiting.
-    pub(crate) fn room_bytes(&self) -> usize {
-        self.shared.budget.available_permits().saturating_mul(PERMIT_BYTES)
+    /// Bytes that were admitted and not answered; each proposal counts with what its own entry could add.
+    pub(crate) fn unsettled_bytes(&self) -> usize {
+        let taken = self.shared.budget_permits.saturating_sub(self.shared.budget.available_permits());
+        taken.saturating_mul(PERMIT_BYTES)
     }
 
     /// Ends [`Proposer::run`]; whoever still waits is told that the group stopped.
@@ -111,31 +153,26 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         S: openraft::storage::RaftStateMachine<crate::types::TypeConfig>,
     {
         while !self.shared.closed.load(Ordering::Acquire) {
-            let batch = if self.shared.in_flight.load(Ordering::Acquire) < ENTRIES_IN_FLIGHT_MAX {
-                self.take(entry_bytes_max)
-            } else {
-                Vec::new()
-            };
-            if batch.is_empty() {
-                self.shared.wake.notified().await;
-                continue;
+            match self.take(entry_bytes_max) {
+                Some(batch) => self.submit(&raft, batch).await,
+                None => self.shared.wake.notified().await,
             }
-            self.submit(&raft, batch).await;
         }
     }
 
-    fn take(&self, entry_bytes_max: usize) -> Vec<Waiting<O>> {
+    /// What the next entry is to hold, if one should go on its way now.
+    fn take(&self, entry_bytes_max: usize) -> Option<Vec<Waiting<O>>> {
+        let in_flight = self.shared.in_flight.load(Ordering::Acquire);
+        let bytes_min = match in_flight {
+            0 => 0,
+            ENTRIES_IN_FLIGHT_MAX.. => return None,
+            _ => PIPELINED_BYTES_MIN.min(entry_bytes_max),
+        };
         let mut waiting = self.shared.waiting.lock();
-        let mut bytes = 0;
-        let fitting = waiting
-            .iter()
-            .take_while(|next| {
-                let first = bytes == 0;
-                bytes += next.proposal.len();
-                first || bytes <= entry_bytes_max
-            })
-            .count();
-        waiting.drain(..fitting).collect()
+        if waiting.is_empty() || waiting.bytes < bytes_min {
+            return None;
+        }
+        Some(waiting.take(entry_bytes_max))
     }
 
     async fn submit<S>(&self, raft: &Raft<S>, batch: Vec<Waiting<O>>)

@@ -58,7 +58,9 @@ pub(super) fn format(duration: Duration) -> String {
     if nanos == 0 {
         return "0s".to_owned();
     }
-    let unit = UNITS.into_iter().find(|(_, unit)| nanos % u128::from(*unit) == 0);
+    let unit = UNITS
+        .into_iter()
+        .find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
     let (name, unit) = unit.unwrap_or(("ns", 1));
     format!("{}{name}", nanos / u128::from(unit))
 }

@@ -272,14 +272,13 @@ pub(super) static FEATURES: &[Feature] = &[
 
 /// Variables that belong to the command line client or to a second spelling of a key above, or mean nothing in this
 /// version.
-pub(super) const OTHER_VARIABLES: [&str; 7] = [
+pub(super) const OTHER_VARIABLES: [&str; 6] = [
     "BOLTQ_ADDR",
     "BOLTQ_CA_FILE",
     "BOLTQ_TLS_INSECURE",
     "BOLTQ_BOOTSTRAP_NODE_ID",
     "BOLTQ_IDENTITY_KEY_ID",
     "BOLTQ_JOIN_ADDR",
-    "BOLTQ_OUTPUT",
 ];
 
 #[cfg(test)]

@@ -47,12 +47,6 @@ pub enum ServiceError {
     /// The disk is full. Settling goes on.
     #[error("disk full: publishing is paused until there is room under the data directory")]
     StorageFull,
-    /// More is waiting to be written than the budget allows.
-    #[error("too many unwritten messages; try again in {} ms", retry_after.as_millis())]
-    Overloaded {
-        /// When to try again.
-        retry_after: Duration,
-    },
     /// A stored record could not be read.
     #[error("stored data could not be read: {what}")]
     Storage {
@@ -77,7 +71,6 @@ impl ServiceError {
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader => "NOT_LEADER",
             Self::StorageFull => "STORAGE_FULL",
-            Self::Overloaded { .. } => "OVERLOADED",
             Self::Storage { .. } => "STORAGE_DAMAGED",
             Self::Stopped => "STOPPED",
         }
@@ -89,7 +82,6 @@ impl ServiceError {
         match self {
             Self::NotLeader | Self::Stopped => Some(Duration::from_millis(100)),
             Self::StorageFull => Some(Duration::from_secs(1)),
-            Self::Overloaded { retry_after } => Some(*retry_after),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
             | Self::HeadersTooLarge { .. }

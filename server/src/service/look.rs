@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use boltq_core::{MessageId, Record};
 use boltq_log::Space;
-use boltq_queue::{Outcome, Place, QueueId, QueueStats, Run, Totals, command};
+use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
 use boltq_raft::{GroupStatus, Proposal};
 
 use super::error::ServiceError;
@@ -202,7 +202,13 @@ impl Queues {
             let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
             Ok::<_, ServiceError>(plane.begin_purge(id))
         })?;
-        self.purge_claimed(&runs).await
+        if runs.is_empty() {
+            return Ok(0);
+        }
+        let mut proposal = Proposal::new();
+        command::purge(proposal.begin(), &runs);
+        let outcomes = self.carry_out(proposal, move |plane| plane.abort_purge(&runs, clock::now())).await?;
+        Ok(outcomes.iter().map(|outcome| if let Outcome::Purged(count) = outcome { *count } else { 0 }).sum())
     }
 
     /// Removes the dead letters of a queue, which is named without the suffix.
@@ -216,41 +222,8 @@ impl Queues {
             error => error,
         })
     }
-
-    async fn purge_claimed(&self, runs: &[Run]) -> Result<u64, ServiceError> {
-        if runs.is_empty() {
-            return Ok(0);
-        }
-        let claims = Purging { queues: self, runs, done: false };
-        let mut proposal = Proposal::new();
-        command::purge(proposal.begin(), runs);
-        let outcomes = self.propose(proposal).await?;
-        claims.done();
-        Ok(outcomes.iter().map(|outcome| if let Outcome::Purged(count) = outcome { *count } else { 0 }).sum())
-    }
 }
 
 fn not_found(queue: &str) -> ServiceError {
     ServiceError::QueueNotFound { queue: queue.to_owned() }
-}
-
-/// Gives claimed messages back when a purge fails or its caller goes away.
-struct Purging<'a> {
-    queues: &'a Queues,
-    runs: &'a [Run],
-    done: bool,
-}
-
-impl Purging<'_> {
-    fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl Drop for Purging<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.queues.inner.plane.with(|plane| plane.abort_purge(self.runs, clock::now()));
-        }
-    }
 }

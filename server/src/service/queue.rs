@@ -7,10 +7,11 @@ use std::time::Duration;
 use boltq_core::limits::{BATCH_MESSAGES_MAX, FRAME_BYTES_MAX};
 use boltq_core::{IdSalt, MessageId, Millis, Record, Seq, StreamId, check_name};
 use boltq_log::{Log, ReadMode, Space};
-use boltq_queue::{ConsumerId, Leased, Outcome, Place, QueueId, Settings, command};
+use boltq_queue::{ConsumerId, Leased, Outcome, Place, Plane, QueueId, Settings, command};
 use boltq_raft::{Group, ProposeError, Proposal};
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::batch::PublishBatch;
 use super::error::ServiceError;
@@ -33,11 +34,14 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) salt: IdSalt,
     pub(super) started: std::time::Instant,
+    stop: CancellationToken,
     consumers: AtomicU64,
 }
 
 /// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
 const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
+/// Left in the prepared files of the log when settling is refused too, in bytes.
+const RESERVE_BYTES: usize = 64 * 1024;
 /// What a delivery has beyond its record at most: token, id, times, and the framing of its members.
 const ANSWER_ENVELOPE_BYTES: usize = 128;
 
@@ -97,7 +101,8 @@ impl Drop for Consumer {
 }
 
 impl Queues {
-    /// Over an open group, once the node leads it and its ids have a key.
+    /// Over an open group, once the node leads it and its ids have a key. When `stop` is cancelled, nobody waits for messages
+    /// any more.
     ///
     /// # Errors
     /// The key could not be stored.
@@ -107,13 +112,14 @@ impl Queues {
         log: Log,
         disk: bool,
         settings: Settings,
+        stop: CancellationToken,
     ) -> Result<Self, ServiceError> {
         let salt = match plane.salt() {
             Some(salt) => salt,
             None => init_salt(&group, &plane).await?,
         };
         let (started, consumers) = (std::time::Instant::now(), AtomicU64::new(DETACHED.0 + 1));
-        Ok(Self { inner: Arc::new(Inner { group, plane, log, disk, settings, salt, started, consumers }) })
+        Ok(Self { inner: Arc::new(Inner { group, plane, log, disk, settings, salt, started, stop, consumers }) })
     }
 
     /// An empty batch of messages that are received now.
@@ -171,7 +177,11 @@ impl Queues {
         if wait.is_zero() {
             return self.take(consumer, attachment.queue, max, lease).await;
         }
-        tokio::time::timeout(wait, waiting).await.unwrap_or(Ok(Vec::new()))
+        match tokio::time::timeout(wait, waiting).await {
+            // Nothing came, for whatever reason.
+            Err(_) | Ok(Err(ServiceError::Stopped)) => Ok(Vec::new()),
+            Ok(deliveries) => deliveries,
+        }
     }
 
     /// Registers a consumer of a queue, which is created if it does not exist.
@@ -199,7 +209,7 @@ impl Queues {
     /// Waits until there is something to lease.
     ///
     /// # Errors
-    /// As [`Queues::consume`].
+    /// As [`Queues::consume`], and [`ServiceError::Stopped`] when the node stops before anything has come.
     pub async fn next_deliveries(
         &self,
         consumer: &Consumer,
@@ -214,8 +224,22 @@ impl Queues {
             if !deliveries.is_empty() {
                 return Ok(deliveries);
             }
-            ready.await;
+            tokio::select! {
+                () = ready => {}
+                () = self.inner.stop.cancelled() => return Err(ServiceError::Stopped),
+            }
         }
+    }
+
+    /// Whether the node stops.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.inner.stop.is_cancelled()
+    }
+
+    /// Returns when the node begins to stop.
+    pub async fn stopping(&self) {
+        self.inner.stop.cancelled().await;
     }
 
     /// Leases what is ready now, leaving out what has expired.
@@ -335,7 +359,36 @@ impl Queues {
     }
 
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
+        if self.inner.log.space() == Space::Full {
+            self.check_reserve(proposal.len())?;
+        }
         self.inner.group.propose(proposal).await.map_err(ServiceError::from)
+    }
+
+    /// While the disk is full, what is left of the prepared files is for settling, which makes room. The log must never
+    /// have to refuse an entry that was proposed.
+    fn check_reserve(&self, bytes: usize) -> Result<(), ServiceError> {
+        let wanted = self.inner.group.unsettled_bytes() + 2 * bytes + RESERVE_BYTES;
+        if self.inner.log.left_bytes() < wanted as u64 { Err(ServiceError::StorageFull) } else { Ok(()) }
+    }
+
+    /// Proposes what settles claimed messages. Goes on to its end when the caller goes away: given back too early, a
+    /// message could be leased again while the command that settles it is on its way. `undo` gives the claims back if the
+    /// command is certain not to be carried out; while that is unknown, they stay until the leadership ends.
+    pub(super) async fn carry_out(
+        &self,
+        proposal: Proposal,
+        undo: impl FnOnce(&mut Plane) + Send + 'static,
+    ) -> Result<Vec<Outcome>, ServiceError> {
+        let queues = self.clone();
+        let task = tokio::spawn(async move {
+            let result = queues.propose(proposal).await;
+            if result.as_ref().is_err_and(|error| !matches!(error, ServiceError::Stopped)) {
+                queues.inner.plane.with(undo);
+            }
+            result
+        });
+        task.await.unwrap_or(Err(ServiceError::Stopped))
     }
 }
 

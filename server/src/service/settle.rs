@@ -61,29 +61,31 @@ impl Reason {
     }
 }
 
-/// Claims that are given back unless their settlement was applied.
+/// Claims that are given back when the caller goes away before their command is proposed.
 struct Claims<'a> {
     queues: &'a Queues,
     places: Vec<Place>,
 }
 
 impl Claims<'_> {
-    fn settled(mut self) {
-        self.places.clear();
+    /// They belong to a command from now on.
+    fn hand_over(mut self) -> Vec<Place> {
+        std::mem::take(&mut self.places)
     }
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        if self.places.is_empty() {
-            return;
+        if !self.places.is_empty() {
+            self.queues.inner.plane.with(|plane| unclaim(plane, &self.places));
         }
-        self.queues.inner.plane.with(|plane| {
-            let now = clock::now();
-            for place in &self.places {
-                plane.unclaim(*place, now);
-            }
-        });
+    }
+}
+
+fn unclaim(plane: &mut Plane, places: &[Place]) {
+    let now = clock::now();
+    for place in places {
+        plane.unclaim(*place, now);
     }
 }
 
@@ -169,9 +171,7 @@ impl Queues {
             writer.push(out, *place);
         }
         writer.finish(out);
-        let claims = Claims { queues: self, places };
-        self.propose(proposal).await?;
-        claims.settled();
+        self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
         Ok(())
     }
 
@@ -211,8 +211,8 @@ impl Queues {
             writer.finish(out);
         }
         self.bury(&mut proposal, &dead, reason.unwrap_or(exhausted), now).await?;
-        self.propose(proposal).await?;
-        claims.settled();
+        let places = claims.hand_over();
+        self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
         Ok(())
     }
 
@@ -232,12 +232,15 @@ impl Queues {
             let record = Record::read(&bytes)
                 .map_err(|error| ServiceError::Storage { what: format!("record at {:?}: {error}", claim.place) })?;
             let origin = self.inner.plane.with(|plane| plane.queue_name(claim.queue).map(str::to_owned));
-            let Some(origin) = origin else { continue };
+            let Some(queue) = origin else { continue };
             let id = record.id.unwrap_or_else(|| self.inner.salt.id(claim.place.stream, claim.place.seq));
             let attempts = claim.attempts.saturating_add(1);
             let out = proposal.begin();
-            begin_dead_letter(out, claim.place, &dead_letter_queue(&origin));
-            write_dead_letter(&record, id, &origin, reason, attempts, now, out);
+            begin_dead_letter(out, claim.place, &dead_letter_queue(&queue));
+            // A dead letter that fails again is still one of the queue where it died first.
+            let died_before = record.headers().find(|(key, _)| *key == header::QUEUE);
+            let origin = died_before.map_or(queue.as_str(), |(_, first)| first);
+            write_dead_letter(&record, id, origin, reason, attempts, now, out);
         }
         Ok(())
     }

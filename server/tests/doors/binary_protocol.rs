@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use crate::harness::*;
@@ -241,4 +241,54 @@ async fn statistics_have_their_five_members() {
     let wanted = json!({"Queues": {"a\"b": 1, "jobs": 1, "none": 0}, "Topics": {}, "DeadLetters": {},
         "PendingCount": 1, "DelayedCount": 0});
     assert_eq!((code, stats), (OK, wanted));
+}
+
+/// Not random: the same bytes in every run, so that a failure can be repeated.
+fn garbage(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[4]
+    };
+    std::iter::repeat_with(byte).take(length).collect()
+}
+
+#[tokio::test]
+async fn garbage_is_answered_or_closed_and_others_are_served() {
+    let server = Server::start().await;
+    let mut other = server.client().await;
+    for seed in 0..200 {
+        let mut client = server.client().await;
+        // Half of it as bodies of frames that are whole.
+        let bytes = match garbage(seed, 1 + seed as usize * 20) {
+            body if seed % 2 == 0 => [vec![body[0] % 0x19], (body.len() as u32).to_le_bytes().to_vec(), body].concat(),
+            bytes => bytes,
+        };
+        client.stream.write_all(&bytes).await.unwrap();
+        client.stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        let _ = timeout(PATIENCE, client.stream.read_to_end(&mut rest))
+            .await
+            .expect("still open");
+        assert_eq!(other.ask(PING, "").await, status("pong"), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_long_answers_is_not_gathered_in_memory() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    let names = (0..1_000).map(|n| frame(CONSUME, &format!(r#"{{"topic":"{n}{}"}}"#, "x".repeat(190))));
+    client.send(&names.flatten().collect::<Vec<u8>>()).await;
+    for _ in 0..1_000 {
+        assert_eq!(client.frame().await, (EMPTY, String::new()));
+    }
+    // 200 kB each: 200 MB for a kilobyte of requests. They arrive all, one after the other.
+    client.send(&frame(STATS, "").repeat(1_000)).await;
+    for _ in 0..1_000 {
+        let (code, body) = client.frame().await;
+        assert!(code == OK && body.len() > 190_000, "{code} {}", body.len());
+    }
 }

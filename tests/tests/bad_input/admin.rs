@@ -96,6 +96,20 @@ async fn clients_that_wait_in_the_middle_of_a_request_do_not_keep_others_out() {
     watched.check().await;
 }
 
+/// Section 1: "read 10 s".
+#[tokio::test]
+async fn a_request_that_never_ends_is_given_up() {
+    let watched = watched();
+    let mut stream = TcpStream::connect(watched.admin()).unwrap();
+    stream.write_all(b"GET /stats HTTP/1.1\r\nhost: a\r\n").unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = Vec::new();
+    stream
+        .read_to_end(&mut answer)
+        .expect("the server closes the connection within 20 s");
+    watched.check().await;
+}
+
 #[tokio::test]
 async fn names_in_metrics_and_statistics_are_escaped() {
     let watched = watched();

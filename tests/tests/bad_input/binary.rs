@@ -233,7 +233,47 @@ async fn a_client_that_reads_nothing_is_held_back() {
     watched.check().await;
 }
 
-/// Weakness: descriptors of closed connections leaked.
+#[tokio::test]
+async fn a_client_that_reads_nothing_for_too_long_is_cut_off() {
+    let server = Server::start(&ServerOptions::memory().set("server.idle_write_timeout", "500ms"));
+    let mut patient = BinaryClient::connect(server.messaging());
+    patient.call(command::PING, "").ok();
+    let mut stream = TcpStream::connect(server.messaging()).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let requests = frame(command::STATS, b"").repeat(10_000);
+    let cut_off = || match stream.write_all(&requests) {
+        Err(error) => {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+            matches!(error.kind(), BrokenPipe | ConnectionReset).then_some(())
+        }
+        Ok(()) => None,
+    };
+    eventually(Duration::from_secs(10), "the connection is closed", cut_off);
+    patient.call(command::PING, "").ok();
+    Watched::new(server).check().await;
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_are_closed_and_those_below_are_served() {
+    let server = Server::start(&ServerOptions::memory().set("server.max_connections", 5));
+    let mut clients: Vec<BinaryClient> = (0..5).map(|_| BinaryClient::connect(server.messaging())).collect();
+    for client in &mut clients {
+        client.call(command::PING, "").ok();
+    }
+    let mut refused = BinaryClient::connect(server.messaging());
+    assert!(refused.try_call(command::PING, "").is_err());
+    for client in &mut clients {
+        client.call(command::PING, "").ok();
+    }
+    clients.pop();
+    eventually(Duration::from_secs(5), "its place is free", || {
+        BinaryClient::connect(server.messaging())
+            .try_call(command::PING, "")
+            .ok()
+    });
+}
+
+/// Descriptors of closed connections leaked.
 #[tokio::test]
 async fn closed_connections_leave_nothing_open() {
     let server = Server::start(&ServerOptions::memory());

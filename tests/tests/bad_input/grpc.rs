@@ -1,10 +1,12 @@
 //! Bad input over HTTP/2 and in gRPC messages.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use boltq_proto::queue::v1::{AckRequest, ConsumeRequest, PublishRequest, PublishResponse};
 use boltq_proto::r#type::v1::Message;
-use boltq_tests::harness::grpc::{channel, connect, message};
+use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message};
 use boltq_tests::harness::{Random, Server, ServerOptions, http, within};
 use bytes::{BufMut, Bytes};
 use http_paths::{PUBLISH, PUBLISH_STREAM, SUBSCRIBE};
@@ -222,6 +224,34 @@ async fn streams_that_are_opened_and_left_alone_cost_little() {
         watched.growth_bytes() >> 20
     );
     drop(open);
+    watched.check().await;
+}
+
+/// The slowest of clients, a byte at a time, from the first byte of the connection on.
+#[tokio::test]
+async fn a_request_that_drips_is_a_request() {
+    let watched = watched();
+    let mut stream = TcpStream::connect(watched.messaging()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let head = format!(
+        "POST {PUBLISH} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/grpc-web+proto\r\n\
+         content-length: 13\r\n\r\n"
+    );
+    // Queue "drip" and an empty message.
+    let body = b"\0\0\0\0\x08\x0a\x04drip\x12\0";
+    for byte in head.as_bytes().iter().chain(body) {
+        stream.write_all(&[*byte]).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    assert_eq!(connect(watched.messaging()).await.look("drip").await.ready, 1);
     watched.check().await;
 }
 

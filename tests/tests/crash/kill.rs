@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use boltq_proto::queue::v1::PublishStreamRequest;
+use boltq_proto::queue::v1::{
+    AckRequest, ConsumeRequest, Delivery, GetQueueRequest, NackRequest, PublishStreamRequest,
+};
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::binary::{BinaryClient, command, frame, status};
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, message};
 use boltq_tests::harness::{Random, Server, ServerOptions};
+use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::ledger::{Event, Ledger};
 
 const QUEUE: &str = "work";
-const CYCLES: u32 = 50;
+const DEAD_LETTERS: &str = "work_dead_letter";
 /// The whole content is read back after so many cycles; in between it piles up over several crashes.
 const CYCLES_PER_CHECK: u32 = 5;
 const BINARY_PUBLISHERS: u64 = 6;
@@ -27,8 +30,9 @@ const GRPC_PUBLISHERS: u64 = 2;
 const PIPELINED: usize = 16;
 
 /// Small files, so that they are filled, recycled and compacted many times.
-fn options() -> ServerOptions {
+fn options(sync: &str) -> ServerOptions {
     ServerOptions::disk()
+        .set("storage.sync", sync)
         .set("storage.wal_file_bytes", 256 * 1024)
         .set("storage.compaction_threshold", 1 << 20)
         .set("queue.retry_backoff", "1ms")
@@ -38,17 +42,30 @@ fn options() -> ServerOptions {
 /// Every acknowledged publish is there once, and nothing that was acknowledged as consumed comes back.
 #[test]
 fn fifty_kills_lose_nothing_and_repeat_nothing() {
-    let mut random = Random::from_environment("fifty_kills");
-    let mut server = Server::start(&options());
+    survive(50, "always", Random::from_environment("fifty_kills"));
+}
+
+/// Weakness F3: what was written outlives the process, whether it was synced or not.
+#[test]
+fn kills_lose_nothing_without_syncs_either() {
+    survive(5, "never", Random::from_environment("kills_lose_nothing_without_syncs"));
+    survive(
+        5,
+        "interval",
+        Random::from_environment("kills_lose_nothing_without_syncs"),
+    );
+}
+
+fn survive(cycles: u32, sync: &str, mut random: Random) {
+    let mut server = Server::start(&options(sync));
     let (mut ledger, numbers) = (Ledger::default(), Arc::new(AtomicU64::new(0)));
-    for cycle in 1..=CYCLES {
+    for cycle in 1..=cycles {
         let clients = Clients::start(server.messaging(), &numbers, &mut random);
         std::thread::sleep(Duration::from_millis(random.within(20..400)));
         server.kill();
         clients.stop(&mut ledger);
         server.restart();
-        let mut client = BinaryClient::connect(server.messaging());
-        let ready = client.stats()["Queues"][QUEUE].as_u64().unwrap_or_default();
+        let ready = ready(server.messaging());
         assert!(
             ledger.bounds().contains(&ready),
             "cycle {cycle}: {ready} are ready, not {:?}",
@@ -56,10 +73,20 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
         );
         if cycle % CYCLES_PER_CHECK == 0 {
             ledger.settle(&drain(server.messaging()));
-            assert_eq!(client.stats()["Queues"][QUEUE], 0);
+            assert_eq!(self::ready(server.messaging()), 0);
         }
     }
-    println!("{} messages over {CYCLES} kills", numbers.load(Ordering::Relaxed));
+    println!(
+        "{} messages over {cycles} kills, sync {sync}",
+        numbers.load(Ordering::Relaxed)
+    );
+}
+
+/// Messages that wait, dead or alive.
+fn ready(address: SocketAddr) -> u64 {
+    let stats = BinaryClient::connect(address).stats();
+    let count = |kind: &str, queue: &str| stats[kind][queue].as_u64().unwrap_or_default();
+    count("Queues", QUEUE) + count("DeadLetters", DEAD_LETTERS)
 }
 
 struct Clients {
@@ -94,7 +121,7 @@ impl Clients {
     }
 }
 
-fn in_runtime(client: impl Future<Output = Vec<Event>>) -> Vec<Event> {
+fn in_runtime<T>(client: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -210,7 +237,7 @@ fn consume_binary(address: SocketAddr, seed: u64) -> Vec<Event> {
     events
 }
 
-/// Takes and acknowledges up to 50 at once.
+/// Takes up to 50 at once, sends every tenth to the dead letters, and acknowledges the rest.
 async fn consume_grpc(address: SocketAddr) -> Vec<Event> {
     let mut events = Vec::new();
     let Ok(channel) = channel(address).await else {
@@ -218,7 +245,7 @@ async fn consume_grpc(address: SocketAddr) -> Vec<Event> {
     };
     let mut client = QueueClient::new(channel);
     loop {
-        let request = boltq_proto::queue::v1::ConsumeRequest {
+        let request = ConsumeRequest {
             queue: QUEUE.to_owned(),
             max_messages: 50,
             ..Default::default()
@@ -226,42 +253,73 @@ async fn consume_grpc(address: SocketAddr) -> Vec<Event> {
         let Ok(response) = client.consume(request).await else {
             return events;
         };
-        let deliveries = response.into_inner().deliveries;
-        let taken: Vec<u64> = deliveries.iter().map(|delivery| number_in(&delivery.payload)).collect();
-        let request = boltq_proto::queue::v1::AckRequest {
-            delivery_tokens: deliveries.into_iter().map(|delivery| delivery.delivery_token).collect(),
+        let (poison, good): (Vec<Delivery>, Vec<Delivery>) = response
+            .into_inner()
+            .deliveries
+            .into_iter()
+            .partition(|delivery| number_in(&delivery.payload).is_multiple_of(10));
+        let nack = NackRequest {
+            delivery_tokens: tokens(&poison),
+            dead_letter: true,
             ..Default::default()
         };
-        match client.ack(request).await {
+        // Answered or not, the message is in one of the two queues.
+        let nacked = client.nack(nack).await;
+        assert!(nacked.is_err() || nacked.is_ok_and(|answer| answer.into_inner().failures.is_empty()));
+        let taken = good.iter().map(|delivery| number_in(&delivery.payload));
+        match client
+            .ack(AckRequest {
+                delivery_tokens: tokens(&good),
+                ..Default::default()
+            })
+            .await
+        {
             Ok(answer) => {
                 assert_eq!(answer.into_inner().failures, []);
-                events.extend(taken.into_iter().map(Event::Acked));
+                events.extend(taken.map(Event::Acked));
             }
             Err(_) => {
-                events.extend(taken.into_iter().map(Event::AckUnanswered));
+                events.extend(taken.map(Event::AckUnanswered));
                 return events;
             }
         }
     }
 }
 
-/// Takes and acknowledges all there is.
+fn tokens(deliveries: &[Delivery]) -> Vec<Bytes> {
+    deliveries
+        .iter()
+        .map(|delivery| delivery.delivery_token.clone())
+        .collect()
+}
+
+/// Takes and acknowledges all there is, dead or alive.
 fn drain(address: SocketAddr) -> Vec<u64> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    in_runtime(async {
         let (mut client, mut numbers) = (connect(address).await, Vec::new());
-        loop {
-            let deliveries = client.take(QUEUE, 1000).await;
-            numbers.extend(deliveries.iter().map(|delivery| number_in(&delivery.payload)));
-            client.done(&deliveries).await;
-            if deliveries.is_empty() && client.look(QUEUE).await.ready == 0 {
-                return numbers;
+        for queue in [QUEUE, DEAD_LETTERS] {
+            loop {
+                let deliveries = client.take(queue, 1000).await;
+                numbers.extend(deliveries.iter().map(|delivery| number_in(&delivery.payload)));
+                client.done(&deliveries).await;
+                if deliveries.is_empty() && ready_in(&mut client, queue).await == 0 {
+                    break;
+                }
             }
         }
+        numbers
     })
+}
+
+/// The dead-letter queue need not exist yet.
+async fn ready_in(client: &mut QueueClient, queue: &str) -> u64 {
+    let request = GetQueueRequest {
+        queue: queue.to_owned(),
+    };
+    client
+        .get_queue(request)
+        .await
+        .map_or(0, |answer| answer.into_inner().queue.expect("a queue").ready)
 }
 
 fn number_in(payload: &[u8]) -> u64 {

@@ -8,6 +8,7 @@ mod binary_confirms;
 mod binary_frames;
 mod binary_prefetch;
 mod binary_replies;
+mod configuration;
 mod grpc_errors;
 mod grpc_platform;
 mod grpc_publish_stream;

@@ -54,6 +54,17 @@ fn the_default_is_five_retries() {
     assert_eq!(deliveries, 6);
 }
 
+/// Weakness C15: "no retries" could not be configured.
+#[test]
+fn without_retries_the_first_failure_is_the_last() {
+    let (_server, mut client) = connected(&quick_retries(-1));
+    client.publish("q", &json!("poison"));
+    let taken = client.consume("q").unwrap();
+    client.nack(&taken.id).ok();
+    assert_eq!(wait_for(&mut client, "q_dead_letter").id, taken.id);
+    assert!(client.consume("q").is_none());
+}
+
 /// 100 ms, doubling, with jitter.
 #[test]
 fn the_pause_between_attempts_grows() {

@@ -4,6 +4,8 @@
 //! up to [`crate::LogConfig::row_bytes`] of consecutive records. An empty stream takes nothing.
 
 mod row;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

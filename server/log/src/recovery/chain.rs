@@ -31,6 +31,7 @@ pub(super) struct Chain {
 }
 
 pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> Result<Chain, OpenError> {
+    check_end(directory, checkpoints)?;
     let mut starts = Starts::new(directory);
     loop {
         let newest = starts.newest()?;
@@ -39,7 +40,11 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
             check_unsynced(directory, start_of(*first), &[], &after, Fault::NoFrame)?;
         }
         let Some(newest) = newest else {
-            return without_log(directory, checkpoints, after);
+            // An empty directory, or a crash before the first sync.
+            return Ok(Chain {
+                links: Vec::new(),
+                after,
+            });
         };
         match walk(&starts, newest, checkpoints)? {
             Ok(links) => return Ok(Chain { links, after }),
@@ -53,6 +58,20 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
             }
         }
     }
+}
+
+/// The file that the next entry was to go to when a checkpoint was written was there, and went only after another came.
+fn check_end(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> Result<(), OpenError> {
+    for newest in checkpoints.values() {
+        let end = file(newest.contents.head.replay);
+        if directory.wals.range(end..).next().is_none() {
+            return Err(OpenError::Missing {
+                path: directory.join(Name::Wal(end)),
+                needed_by: format!("entries after {} may be in it", newest.name),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A file that is needed has no first frame.
@@ -133,24 +152,6 @@ impl<'a> Starts<'a> {
         let payload = read_start(&handle, id).map_err(io_error("read", &self.directory.join(name)))?;
         // A whole frame that cannot be decoded is not ours to repair; what follows treats it as none.
         Ok(payload.and_then(|payload| Start::decode(&payload).ok()))
-    }
-}
-
-/// No file of the log has a first frame. That is so in an empty directory, and after a crash before the first sync.
-fn without_log(
-    directory: &Directory,
-    checkpoints: &BTreeMap<GroupId, Newest>,
-    after: Vec<FileId>,
-) -> Result<Chain, OpenError> {
-    match checkpoints.values().next() {
-        None => Ok(Chain {
-            links: Vec::new(),
-            after,
-        }),
-        Some(newest) => Err(OpenError::Missing {
-            path: directory.path.join("wal-*.log"),
-            needed_by: format!("entries after {} are in them", newest.name),
-        }),
     }
 }
 

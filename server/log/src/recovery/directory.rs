@@ -1,6 +1,6 @@
 //! What lies in a data directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::checkpoint::format::{self, Contents};
 use crate::error::OpenError;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::Kind;
-use crate::segment::{self, SegmentError};
+use crate::segment::{self, Length, SegmentError};
 use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame};
 use crate::types::{FileId, FrameKey};
 
@@ -117,10 +117,10 @@ impl Directory {
         Ok(Newest { contents, name, bytes })
     }
 
-    /// Whether all files are there and whole that the rows of a checkpoint point into.
-    pub(super) fn check_files(&self, newest: &Newest, checked: &mut BTreeSet<FileId>) -> Result<(), OpenError> {
+    /// Whether all files are there that the rows of a checkpoint point into; the lengths of segments among them.
+    pub(super) fn check_files(&self, newest: &Newest, lengths: &mut BTreeMap<FileId, Length>) -> Result<(), OpenError> {
         for (id, class) in &newest.contents.head.files {
-            if !checked.insert(*id) {
+            if lengths.contains_key(id) {
                 continue;
             }
             let (name, there) = match class {
@@ -134,16 +134,16 @@ impl Directory {
                 });
             }
             if *class == Class::Segment {
-                self.check_segment(*id)?;
+                lengths.insert(*id, self.check_segment(*id)?);
             }
         }
         Ok(())
     }
 
-    fn check_segment(&self, id: FileId) -> Result<(), OpenError> {
+    fn check_segment(&self, id: FileId) -> Result<Length, OpenError> {
         let name = Name::Segment(id);
-        match segment::read_footer(&self.open(name)?, id) {
-            Ok(_) => Ok(()),
+        match segment::check_end(&self.open(name)?, id) {
+            Ok(length) => Ok(length),
             Err(SegmentError::Io(source)) => Err(io_error("read", &self.join(name))(source)),
             Err(SegmentError::Damaged { offset, why }) => Err(OpenError::Damaged {
                 path: self.join(name),

@@ -12,7 +12,7 @@ mod chain;
 mod directory;
 mod replay;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +33,11 @@ use crate::frame::{self, Fault, Mark};
 use crate::group::{Group, RaftLog};
 use crate::index::{RowChanges, StreamIndex, StreamRows};
 use crate::log::{Disk, Owner, Plane, Running, Store};
-use crate::store::{Accounts, Changes, Class, DiskFrames, Handles, LOCK_NAME, Name};
+use crate::segment::Length;
+use crate::store::{Accounts, Changes, DiskFrames, Handles, LOCK_NAME, Name};
 use crate::types::{Checkpoint, FileId, FrameKey};
 use crate::wal::payload::GroupStart;
-use crate::wal::{Head, Keeper, Wal, Writer};
+use crate::wal::{Head, Keeper, Prepared, Wal, Writer};
 
 /// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
 const FIRST_FILE_BYTES: u64 = 1 << 20;
@@ -46,13 +47,13 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
     let lock = lock(&*files, &dir)?;
     let directory = Directory::list(Arc::clone(&files), &dir)?;
     let checkpoints = directory.newest_checkpoints()?;
-    let mut checked = BTreeSet::new();
+    let mut segments = BTreeMap::new();
     for newest in checkpoints.values() {
-        directory.check_files(newest, &mut checked)?;
+        directory.check_files(newest, &mut segments)?;
     }
     let chain = chain::find(&directory, &checkpoints)?;
     let mut replay = Replay::new(&checkpoints);
-    let read = replay_chain(&directory, chain, &mut replay)?;
+    let read = replay_chain(&directory, &chain, &mut replay)?;
     replay.settle(&checkpoints, &dir)?;
     sync(&directory, &read)?;
     directory.remove_leftovers();
@@ -63,10 +64,10 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
         accounts: Accounts::default(),
     });
     let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
-    open_accounts(&directory, &read, &frames.accounts, &mut keeper);
+    open_accounts(&directory, &read, &segments, &frames.accounts);
     let last_id = last_file_id(&directory, &checkpoints);
-    let first = start_first_file(&mut keeper, last_id, &config, &dir)?;
-    frames.accounts.open(first.id, Class::Wal, first.bytes);
+    let first = start_first_file(&mut keeper, last_id, &config, &directory, &read.unused)?;
+    frames.accounts.open_wal(first.id, first.bytes);
 
     let first_id = first.id;
     let head = Head::new(first, (read.last, read.end), group_starts(&replay), replay.total_bytes);
@@ -118,7 +119,7 @@ struct Read {
     unused: Vec<FileId>,
 }
 
-fn replay_chain(directory: &Directory, chain: Chain, replay: &mut Replay) -> Result<Read, OpenError> {
+fn replay_chain(directory: &Directory, chain: &Chain, replay: &mut Replay) -> Result<Read, OpenError> {
     let mut read = Read {
         files: Vec::new(),
         last: FileId::NONE,
@@ -200,17 +201,15 @@ fn sync(directory: &Directory, read: &Read) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn open_accounts(directory: &Directory, read: &Read, accounts: &Accounts, keeper: &mut Keeper) {
-    for (id, bytes) in &directory.wals {
-        if read.unused.contains(id) {
-            keeper.discard(Name::Wal(*id), *bytes);
-        } else {
-            let bytes = if *id == read.last { u64::from(read.end) } else { *bytes };
-            accounts.open(*id, Class::Wal, bytes);
-        }
+fn open_accounts(directory: &Directory, read: &Read, segments: &BTreeMap<FileId, Length>, accounts: &Accounts) {
+    for (id, bytes) in directory.wals.iter().filter(|(id, _)| !read.unused.contains(id)) {
+        let bytes = if *id == read.last { u64::from(read.end) } else { *bytes };
+        accounts.open_wal(*id, bytes);
     }
     for (id, bytes) in &directory.segments {
-        accounts.open(*id, Class::Segment, *bytes);
+        // One that no checkpoint refers to was not finished before the end, and goes.
+        let record_bytes = segments.get(id).map_or(0, |length| length.record_bytes);
+        drop(accounts.open_segment(*id, *bytes, record_bytes));
     }
 }
 
@@ -227,15 +226,27 @@ fn start_first_file(
     keeper: &mut Keeper,
     last_id: FileId,
     config: &LogConfig,
-    dir: &Path,
-) -> Result<crate::wal::Prepared, OpenError> {
-    let create = io_error("create the next WAL file in", dir);
+    directory: &Directory,
+    unused: &[FileId],
+) -> Result<Prepared, OpenError> {
+    let create = io_error("create the next WAL file in", &directory.path);
     let Some(id) = last_id.0.checked_add(1).map(FileId) else {
         return Err(create(io::Error::other("all file ids were used")));
     };
-    keeper
+    let length = |id: &FileId| directory.wals.get(id).map(|bytes| (*id, *bytes));
+    let mut unused: Vec<(FileId, u64)> = unused.iter().filter_map(length).collect();
+    if let Some(position) = unused.iter().position(|(_, bytes)| *bytes == config.wal_file_bytes) {
+        let (spare, bytes) = unused.swap_remove(position);
+        keeper.discard(Name::Wal(spare), bytes);
+    }
+    let first = keeper
         .prepare(id, config.wal_file_bytes.min(FIRST_FILE_BYTES))
-        .map_err(create)
+        .map_err(create)?;
+    // Not before: at any time there is a file that is as new as a checkpoint says.
+    for (id, bytes) in unused {
+        keeper.discard(Name::Wal(id), bytes);
+    }
+    Ok(first)
 }
 
 fn group_starts(replay: &Replay) -> BTreeMap<GroupId, GroupStart> {

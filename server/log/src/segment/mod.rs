@@ -3,7 +3,7 @@
 //! ```text
 //! run frames   u32 group, u32 count, u64 stream, u64 first sequence; records: the rest
 //! footer       u32 number of runs; each: u32 group, u64 stream, u64 first sequence, u32 count, u64 offset of its frame
-//! trailer      u64 offset of the footer, u64 number of runs; the last frame of the file
+//! trailer      u64 offset of the footer, u64 number of runs, u64 bytes of all records; the last frame of the file
 //! ```
 //!
 //! A segment is written under another name, synced and renamed, and never changed. Rows in memory and in checkpoints point
@@ -25,7 +25,7 @@ use crate::types::{FileId, FrameKey};
 pub(crate) const RUN_PREFIX_BYTES: usize = 24;
 /// Written at once.
 const WRITE_BYTES: usize = 1 << 20;
-const TRAILER_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 24;
 
 /// Consecutive records of a stream in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +38,20 @@ pub(crate) struct Run {
     pub(crate) offset: u32,
 }
 
+/// How long a segment is, with and without what is around its records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Length {
+    pub(crate) file_bytes: u64,
+    pub(crate) record_bytes: u64,
+}
+
 /// Writes a segment from its start to its end.
 pub(crate) struct SegmentWriter {
     id: FileId,
     handle: Arc<dyn LogFile>,
     buffer: BytesMut,
     written: u64,
+    record_bytes: u64,
     runs: Vec<Run>,
 }
 
@@ -54,6 +62,7 @@ impl SegmentWriter {
             handle,
             buffer: BytesMut::with_capacity(WRITE_BYTES),
             written: 0,
+            record_bytes: 0,
             runs: Vec::new(),
         }
     }
@@ -83,6 +92,7 @@ impl SegmentWriter {
         prefix.put_u64_le(stream.0);
         prefix.put_u64_le(first);
         self.put_frame(Kind::Run, &[&prefix, records])?;
+        self.record_bytes += records.len() as u64;
         self.runs.push(Run {
             group,
             stream,
@@ -122,8 +132,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes footer and trailer, and syncs. Returns the length of the file.
-    pub(crate) fn finish(mut self) -> io::Result<u64> {
+    /// Writes footer and trailer, and syncs.
+    pub(crate) fn finish(mut self) -> io::Result<Length> {
         let footer_at = self.bytes();
         let mut footer = BytesMut::new();
         put_len(&mut footer, self.runs.len());
@@ -138,10 +148,14 @@ impl SegmentWriter {
         let mut trailer = BytesMut::new();
         trailer.put_u64_le(footer_at);
         trailer.put_u64_le(self.runs.len() as u64);
+        trailer.put_u64_le(self.record_bytes);
         self.put_frame(Kind::Trailer, &[&trailer])?;
         self.flush()?;
         self.handle.fdatasync()?;
-        Ok(self.written)
+        Ok(Length {
+            file_bytes: self.written,
+            record_bytes: self.record_bytes,
+        })
     }
 }
 
@@ -152,13 +166,12 @@ pub(crate) enum SegmentError {
     Damaged { offset: u64, why: String },
 }
 
-/// Checks that the file is a segment from its start to its end, and returns what is in it. The records are checked when
-/// they are read.
-pub(crate) fn read_footer(handle: &Arc<dyn LogFile>, id: FileId) -> Result<Vec<Run>, SegmentError> {
+/// Checks that the file ends like a segment, and returns how long it is. The records are checked when they are read.
+pub(crate) fn check_end(handle: &Arc<dyn LogFile>, id: FileId) -> Result<Length, SegmentError> {
     let bytes = handle.len().map_err(SegmentError::Io)?;
     let trailer_at = bytes.saturating_sub(frame::frame_bytes(TRAILER_BYTES) as u64);
     let payload = read(handle, id, trailer_at, Kind::Trailer)?;
-    let (footer_at, count) = decode_trailer(&payload).map_err(|error| damaged(trailer_at, &error))?;
+    let (footer_at, count, record_bytes) = decode_trailer(&payload).map_err(|error| damaged(trailer_at, &error))?;
     let payload = read(handle, id, footer_at, Kind::Footer)?;
     let runs = decode_footer(&payload).map_err(|error| damaged(footer_at, &error))?;
     if runs.len() as u64 != count {
@@ -167,7 +180,10 @@ pub(crate) fn read_footer(handle: &Arc<dyn LogFile>, id: FileId) -> Result<Vec<R
             why: "footer and trailer contradict each other".to_owned(),
         });
     }
-    Ok(runs)
+    Ok(Length {
+        file_bytes: bytes,
+        record_bytes,
+    })
 }
 
 fn read(handle: &Arc<dyn LogFile>, id: FileId, at: u64, kind: Kind) -> Result<bytes::Bytes, SegmentError> {
@@ -191,9 +207,14 @@ fn damaged(offset: u64, error: &DecodeError) -> SegmentError {
     }
 }
 
-fn decode_trailer(payload: &[u8]) -> Result<(u64, u64), DecodeError> {
+fn decode_trailer(payload: &[u8]) -> Result<(u64, u64, u64), DecodeError> {
     let mut reader = Reader::new(payload);
-    Ok((reader.u64("offset of the footer")?, reader.u64("number of runs")?))
+    let footer_at = reader.u64("offset of the footer")?;
+    Ok((
+        footer_at,
+        reader.u64("number of runs")?,
+        reader.u64("bytes of records")?,
+    ))
 }
 
 fn decode_footer(payload: &[u8]) -> Result<Vec<Run>, DecodeError> {

@@ -24,6 +24,8 @@ pub(crate) struct Account {
     pub(crate) class: Class,
     /// Length of the file.
     pub(crate) bytes: u64,
+    /// What it holds when all of it is wanted: of a segment the bytes of its records, as what is around them cannot be saved.
+    pub(crate) full_bytes: u64,
     /// Rows in memory that point into it.
     pub(crate) rows: u64,
     /// Bytes of their records.
@@ -37,10 +39,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    fn new(class: Class, bytes: u64) -> Self {
+    fn new(class: Class, bytes: u64, full_bytes: u64) -> Self {
         Self {
             class,
             bytes,
+            full_bytes,
             rows: 0,
             live_bytes: 0,
             checkpoints: 0,
@@ -85,13 +88,13 @@ impl Drop for Pins {
 }
 
 impl Accounts {
-    pub(crate) fn open(&self, id: FileId, class: Class, bytes: u64) {
-        self.files.lock().insert(id, Account::new(class, bytes));
+    pub(crate) fn open_wal(&self, id: FileId, bytes: u64) {
+        self.files.lock().insert(id, Account::new(Class::Wal, bytes, bytes));
     }
 
-    /// Opens an account with a pin on it.
-    pub(crate) fn open_pinned(&self, id: FileId, class: Class, bytes: u64) -> Pins {
-        let mut account = Account::new(class, bytes);
+    /// Opens the account of a segment, with a pin on it.
+    pub(crate) fn open_segment(&self, id: FileId, bytes: u64, record_bytes: u64) -> Pins {
+        let mut account = Account::new(Class::Segment, bytes, record_bytes);
         account.pins = 1;
         self.files.lock().insert(id, account);
         Pins {

@@ -86,6 +86,40 @@ impl DiskFrames {
         }
     }
 
+    /// Frames of a file in the order of their offsets, with one read up to `end`.
+    pub(crate) fn read_near(&self, keys: &[FrameKey], end: u64) -> Result<Vec<OwnedFrame>, ReadError> {
+        let Some(first) = keys.first() else {
+            return Ok(Vec::new());
+        };
+        let io_error = |source| ReadError::Io {
+            file: self.handles.path(self.name(first.file)),
+            source,
+        };
+        let class = self
+            .accounts
+            .class(first.file)
+            .ok_or_else(|| io_error(io::ErrorKind::NotFound.into()))?;
+        let handle = self.handles.get(first.file, class).map_err(io_error)?;
+        let start = u64::from(first.offset);
+        let there = handle.len().map_err(io_error)?.min(end).saturating_sub(start);
+        let mut bytes = BytesMut::zeroed(usize::try_from(there).unwrap_or(0));
+        handle.pread(&mut bytes, start).map_err(io_error)?;
+        let bytes = bytes.freeze();
+        let mut frames = Vec::with_capacity(keys.len());
+        for key in keys {
+            let at = (key.offset - first.offset) as usize;
+            let rest = bytes.get(at..).unwrap_or_default();
+            let frame = frame::check(rest, u64::from(key.file.0), key.offset);
+            let frame = frame.map_err(|fault| self.damaged(*key, fault.text()))?;
+            let payload = at + HEADER_BYTES..at + HEADER_BYTES + frame.payload.len();
+            frames.push(OwnedFrame {
+                kind: frame.kind,
+                payload: bytes.slice(payload),
+            });
+        }
+        Ok(frames)
+    }
+
     fn name(&self, file: FileId) -> Name {
         match self.accounts.class(file) {
             Some(Class::Segment) => Name::Segment(file),

@@ -73,6 +73,15 @@ impl Head {
         frame::frame_bytes(64 + payload) as u64
     }
 
+    /// Bytes that can still be given places without another file.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        let next = self
+            .next
+            .as_ref()
+            .map_or(0, |next| next.bytes.saturating_sub(self.start_bytes()));
+        self.file_bytes.saturating_sub(self.end) + next
+    }
+
     /// The place that the next frame gets, if it fits.
     pub(crate) fn end(&self) -> Mark {
         Mark {

@@ -123,7 +123,7 @@ impl Keeper {
             self.discard(Name::Wal(next.id), next.bytes);
         }
         let next = self.prepare(wal.next_file_id()?, bytes)?;
-        wal.frames.accounts.open(next.id, Class::Wal, next.bytes);
+        wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
         if wal.full.swap(false, Ordering::Relaxed) {
             tracing::info!(dir = %self.dir.display(), "there is room for the log again");

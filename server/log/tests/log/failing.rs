@@ -142,8 +142,7 @@ fn what_a_policy_does_not_sync_survives_the_process_and_an_interval_syncs_in_tim
         wait(|done| group.save_vote(Bytes::from_static(b"vote"), done)).unwrap();
         append(&group, 1, 1, Bytes::from_static(b"entry")).unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        // A kill: what the kernel has stays. Nothing of the old process is left to sync it.
-        let killed = copy_with(&files, "", b"");
+        let killed = files.after_kill();
         let lost = files.lose_unsynced();
         let state = Log::open(config(), Arc::new(killed)).unwrap().group(GROUP).raft_state();
         assert_eq!(

@@ -18,7 +18,7 @@ const SEGMENT: &str = "seg-0000000000000004.log";
 const CHECKPOINT: &str = "ckp-1-0000000000000006";
 
 /// Writes all kinds of frames, in one order.
-fn write_files() -> (SimFiles, Model) {
+fn write_files() -> SimFiles {
     let files = SimFiles::new();
     let config = LogConfig {
         compaction_threshold: 0,
@@ -28,17 +28,16 @@ fn write_files() -> (SimFiles, Model) {
     let log = Log::open(config, Arc::new(files.clone())).unwrap();
     eventually("the next file", || log.usage().files == 2);
     let group = log.group(GROUP);
-    let mut model = Model::default();
-    let mut commit = |index, plan: &Plan| {
-        model.apply(&plan.encode());
-        commit(&group, index, plan);
-    };
     wait(|done| group.save_vote(Bytes::from_static(b"vote"), done)).unwrap();
-    commit(1, &Plan::place(7, 1, (0..6).map(|n| record(&[n; 20])).collect()));
-    commit(2, &Plan::place(9, 1, vec![record(b"nine")]));
+    commit(
+        &group,
+        1,
+        &Plan::place(7, 1, (0..6).map(|n| record(&[n; 20])).collect()),
+    );
+    commit(&group, 2, &Plan::place(9, 1, vec![record(b"nine")]));
     append(&group, 1, 3, Bytes::from_static(b"to be cut off")).unwrap();
     wait(|done| group.truncate_after(Some(LogIndex(2)), done)).unwrap();
-    commit(3, &Plan::free(7, 2, 3));
+    commit(&group, 3, &Plan::free(7, 2, 3));
     group
         .write_checkpoint(group.capture(), id(1, 3), b"meta", b"state")
         .unwrap();
@@ -60,7 +59,7 @@ fn write_files() -> (SimFiles, Model) {
         .unwrap();
     log.close();
     write(&files, WAL, &wal);
-    (files, model)
+    files
 }
 
 fn golden(name: &str) -> Vec<u8> {
@@ -84,9 +83,13 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn what_is_written_is_what_was_written() {
-    let (files, _) = write_files();
+    let files = write_files();
     for name in [WAL, SEGMENT, CHECKPOINT] {
-        assert!(names(&files).contains(&name.to_owned()), "{name} of {:?}", names(&files));
+        assert!(
+            names(&files).contains(&name.to_owned()),
+            "{name} of {:?}",
+            names(&files)
+        );
         let bytes = trimmed(contents(&files, name));
         // For a new version: writes its files, to be looked at and checked in.
         if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {
@@ -107,4 +110,24 @@ fn what_was_written_is_still_read() {
     assert_eq!((state.purged, state.last), (Some(id(1, 3)), Some(id(1, 4))));
     let entries = log.group(GROUP).entries(LogIndex(0)..LogIndex(9), u64::MAX).unwrap();
     assert_eq!(&entries[0].data[..], b"after the purge");
+
+    let files = SimFiles::new();
+    write(&files, SEGMENT, &golden(SEGMENT));
+    write(&files, CHECKPOINT, &golden(CHECKPOINT));
+    // The next entry was to go there.
+    write(&files, "wal-0000000000000002.log", &[0; 64 << 10]);
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    let checkpoint = group.checkpoint().unwrap();
+    assert_eq!(checkpoint.applied, id(1, 6));
+    assert_eq!(
+        (&checkpoint.meta[..], &checkpoint.state[..]),
+        (&b"meta"[..], &b"state"[..])
+    );
+    assert_eq!(group.raft_state().last, Some(id(1, 6)));
+    for (seq, n) in [(1, 0), (5, 4), (6, 5)] {
+        assert_eq!(read_one(&group, 7, seq).unwrap(), record(&[n; 20]));
+    }
+    assert_eq!(read_one(&group, 9, 1).unwrap(), record(b"nine"));
+    assert!(read_one(&group, 7, 3).is_err());
 }

@@ -1,5 +1,13 @@
 //! Tests of the log through its interface, on simulated files where something goes wrong.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
+
 mod basics;
 mod common;
 mod compaction;

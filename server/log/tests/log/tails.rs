@@ -1,7 +1,7 @@
 //! Torn tails are cut, and damage in what had been synced is refused by file and offset.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::SimFiles;
@@ -134,7 +134,7 @@ fn a_file_that_is_gone_is_named() {
     let wals: Vec<&String> = all.iter().filter(|name| name.starts_with("wal-")).collect();
     assert!(wals.len() > 4);
     for name in &wals[..3] {
-        let files = copy_with(&files, FIRST, &contents(&files, FIRST));
+        let files = files.after_kill();
         files.remove(&Path::new(DIR).join(name)).unwrap();
         let error = open(&files).err().unwrap();
         assert!(
@@ -260,23 +260,34 @@ fn a_segment_that_is_gone_is_named() {
     );
 }
 
+#[test]
+fn a_log_that_lost_its_end_is_refused() {
+    let (files, _) = with_segment();
+    for name in names(&files).iter().filter(|name| name.starts_with("wal-")) {
+        files.remove(&Path::new(DIR).join(name)).unwrap();
+    }
+    let error = open(&files).err().unwrap();
+    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn any_bytes_in_any_file_are_opened_or_refused_without_panic(bytes: Vec<u8>, from in 0usize..600, cut: bool) {
-        let (files, _) = with_segment();
+        static SEGMENT: LazyLock<SimFiles> = LazyLock::new(|| with_segment().0);
+        let files = &*SEGMENT;
         for prefix in ["wal-", "seg-", "ckp-"] {
-            let name = name_of(&files, prefix);
-            let mut changed = contents(&files, &name);
+            let name = name_of(files, prefix);
+            let mut changed = contents(files, &name);
             let from = from.min(changed.len());
             let end = (from + bytes.len()).min(changed.len());
             changed[from..end].copy_from_slice(&bytes[..end - from]);
             if cut {
                 changed.truncate(end);
             }
-            let _ = open(&copy_with(&files, &name, &changed));
-            let _ = open(&copy_with(&files, &name, &bytes));
+            let _ = open(&copy_with(files, &name, &changed));
+            let _ = open(&copy_with(files, &name, &bytes));
         }
     }
 }

@@ -18,7 +18,7 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::HeadersTooLarge { .. }
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
-        ServiceError::StorageFull | ServiceError::Overloaded { .. } => Code::ResourceExhausted,
+        ServiceError::StorageFull => Code::ResourceExhausted,
         ServiceError::NotLeader | ServiceError::Stopped => Code::Unavailable,
         ServiceError::Storage { .. } => Code::DataLoss,
     }

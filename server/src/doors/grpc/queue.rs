@@ -13,7 +13,7 @@ use boltq_proto::queue::v1::{
     SubscribeResponse,
 };
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
@@ -60,12 +60,17 @@ impl QueueService for QueueDoor {
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
         let queues = self.queues.clone();
         let mut batches = Batches { queues: queues.clone(), queue: String::new(), batch: 0 };
-        let encoded = request.into_inner().map(move |request| batches.encode(request?));
+        let (stopping, stopped) = (self.queues.clone(), self.queues.clone());
+        let requests = request.into_inner().take_until(async move { stopping.stopping().await });
+        let encoded = requests.map(move |request| batches.encode(request?));
         let answers = encoded.map(move |encoded| {
             let queues = queues.clone();
             async move { encoded?.publish(&queues).await }
         });
-        Ok(Response::new(Box::pin(answers.buffered(PUBLISHES_IN_FLIGHT_MAX))))
+        // What was taken is answered; then the publisher is told to go elsewhere.
+        let end = stream::once(async move { stopped.is_stopping().then(|| Err(ServiceError::Stopped.into())) });
+        let answers = answers.buffered(PUBLISHES_IN_FLIGHT_MAX).chain(end.filter_map(std::future::ready));
+        Ok(Response::new(Box::pin(answers)))
     }
 
     async fn consume(&self, request: Request<ConsumeRequest>) -> Result<Response<ConsumeResponse>, Status> {

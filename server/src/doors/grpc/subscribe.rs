@@ -19,7 +19,7 @@ use tonic::{Status, Streaming};
 use super::convert::{self, Handles};
 use super::error::invalid;
 use crate::plane::Attachment;
-use crate::service::{Consumer, Queues, Settlement};
+use crate::service::{Consumer, Queues, ServiceError, Settlement};
 
 const IN_FLIGHT_DEFAULT: usize = 256;
 const IN_FLIGHT_MAX: usize = 100_000;
@@ -78,8 +78,10 @@ impl Subscription {
         loop {
             let free = self.max_in_flight.saturating_sub(self.consumer.held());
             if free == 0 {
-                self.consumer.room().await;
-                continue;
+                tokio::select! {
+                    () = self.consumer.room() => continue,
+                    () = self.queues.stopping() => return Err(ServiceError::Stopped.into()),
+                }
             }
             // A place in the channel first: what is leased can then be sent at once.
             let Ok(permit) = responses.reserve().await else { return Ok(()) };

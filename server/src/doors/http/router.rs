@@ -33,7 +33,7 @@ pub fn router(queues: Queues, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Rou
         .route("/readyz", any(health::ready))
         .route("/stats", get(stats::stats))
         .route("/metrics", any(metrics::metrics))
-        .fallback(|| async { error(StatusCode::NOT_FOUND, "not found; docs/protocol.md lists the paths") })
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
         .layer(middleware::from_fn_with_state(door.clone(), access::check))
         .with_state(door)

@@ -4,16 +4,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::telemetry::{DoorMetrics, Gauge};
 
 /// Wait after a failure to accept that will not go away by itself at once: no file handles, no memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Silence after which the system asks whether the other side is still there, and how often it repeats that; with the
+/// nine times of Linux a dead peer is noticed after little more than three minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// One port.
 pub struct Acceptor {
@@ -66,9 +72,9 @@ impl Acceptor {
                 continue;
             }
             full = false;
-            // Requests are small and answered at once; waiting for more to send only costs time.
-            if stream.set_nodelay(true).is_ok() {
-                connections.spawn(serve(stream));
+            match prepare(&stream) {
+                Ok(()) => drop(connections.spawn(serve(stream))),
+                Err(error) => debug!(port = self.name, %error, "a connection broke before it was served"),
             }
         }
         self.drain(connections).await;
@@ -113,6 +119,16 @@ impl Acceptor {
         }
         (self.open)(&self.metrics).set(0);
     }
+}
+
+/// Requests are small and answered at once, so that waiting for more to send only costs time. A client may be silent
+/// for as long as it likes; one that is gone without a word (its machine lost power) must not take a place for ever.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let probes = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&probes)
 }
 
 fn log_panic(port: &'static str, ended: Result<(), JoinError>) {

@@ -154,6 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Next::Alone(request) => {
                     self.finish(run.take()).await?;
                     closing = self.answer_alone(&request);
+                    self.flush_if_long().await?;
                 }
             }
             if closing.is_some() {

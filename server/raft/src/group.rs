@@ -318,6 +318,8 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
         // By bytes of log instead, see `take_checkpoints`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: 0,
+        // Stages of the last entries, which nothing here shows.
+        log_stage_capacity: Some(1),
         ..Config::default()
     };
     raft_config.validate().map_err(|error| raft_error(config.group, &error))

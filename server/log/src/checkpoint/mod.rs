@@ -39,9 +39,22 @@ pub(crate) struct Saved {
     pub(crate) files: Vec<FileId>,
     /// Bytes of the log up to which it goes.
     pub(crate) total_bytes: u64,
+    /// Bytes of files that only it holds, and when they were counted: this is asked for after every entry.
+    held: (u64, u64),
 }
 
 impl Saved {
+    /// A checkpoint that was read.
+    pub(crate) fn new(checkpoint: Checkpoint, file: (Name, u64), files: Vec<FileId>, total_bytes: u64) -> Self {
+        Self {
+            checkpoint: Some(checkpoint),
+            file: Some(file),
+            files,
+            total_bytes,
+            held: (0, 0),
+        }
+    }
+
     pub(crate) fn newest(&self) -> Option<Checkpoint> {
         self.checkpoint.clone()
     }
@@ -185,6 +198,7 @@ impl GroupLog {
             file: Some((name, bytes)),
             files,
             total_bytes: capture.total_bytes,
+            held: (0, 0),
         })
     }
 
@@ -217,9 +231,13 @@ impl GroupLog {
         let Store::Disk(disk) = &self.plane().store else {
             return 0;
         };
-        let saved = self.group.saved.lock();
+        let mut saved = self.group.saved.lock();
+        let emptied = disk.frames.accounts.emptied();
+        if saved.held.0 != emptied {
+            saved.held = (emptied, disk.frames.accounts.checkpoint_held_bytes(&saved.files));
+        }
         let total_bytes = disk.wal.head().total_bytes();
-        total_bytes.saturating_sub(saved.total_bytes) + disk.frames.accounts.checkpoint_held_bytes(&saved.files)
+        total_bytes.saturating_sub(saved.total_bytes) + saved.held.1
     }
 }
 

@@ -291,16 +291,13 @@ fn book(streams: &BTreeMap<boltq_core::StreamId, StreamRows>, accounts: &Account
 
 fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::StreamId, StreamRows>) {
     let contents = newest.contents;
-    let saved = Saved {
-        checkpoint: Some(Checkpoint {
-            applied: contents.head.applied,
-            meta: contents.meta,
-            state: contents.state,
-        }),
-        file: Some((newest.name, newest.bytes)),
-        files: contents.head.files.iter().map(|(id, _)| *id).collect(),
-        total_bytes,
+    let checkpoint = Checkpoint {
+        applied: contents.head.applied,
+        meta: contents.meta,
+        state: contents.state,
     };
+    let files = contents.head.files.iter().map(|(id, _)| *id).collect();
+    let saved = Saved::new(checkpoint, (newest.name, newest.bytes), files, total_bytes);
     (saved, contents.streams)
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -61,6 +62,8 @@ impl Account {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Accounts {
     files: Arc<Mutex<BTreeMap<FileId, Account>>>,
+    /// Counts the times that a file lost its last row.
+    emptied: Arc<AtomicU64>,
 }
 
 /// Keeps files until it is dropped.
@@ -135,6 +138,9 @@ impl Accounts {
                 any_empty |= account.rows == 0 && change.rows < 0;
             }
         }
+        if any_empty {
+            self.emptied.fetch_add(1, Ordering::Relaxed);
+        }
         any_empty
     }
 
@@ -170,6 +176,11 @@ impl Accounts {
         free.into_iter()
             .filter_map(|id| files.remove(&id).map(|account| (id, account)))
             .collect()
+    }
+
+    /// Changes whenever [`Accounts::checkpoint_held_bytes`] may have grown.
+    pub(crate) fn emptied(&self) -> u64 {
+        self.emptied.load(Ordering::Relaxed)
     }
 
     /// Bytes of files that go once a checkpoint replaces the newest: nothing but old checkpoints refers to them.

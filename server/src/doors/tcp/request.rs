@@ -403,7 +403,7 @@ mod tests {
         #[test]
         fn any_damage_to_a_body_is_read_or_refused(at in 0usize..100, byte: u8, end in 0usize..100) {
             let body = concat!(
-                r#"{"topic":"q","payload":{"a":[1,2.5e3,"\\u00e9"]},"#,
+                r#"{"topic":"q","payload":{"a":[1,2.5e3,"\u00e9"]},"#,
                 r#""headers":{"k":"v"},"delay":1,"ttl":2,"priority":3}"#,
             );
             let mut body = body.as_bytes()[..end.min(body.len())].to_vec();

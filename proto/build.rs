@@ -16,6 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     // tonic-prost-build writes no descriptor file when it is handed a compiled set; reflection needs one.
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("boltq_descriptor.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .btree_map(".")
+        .compile_fds(descriptors)?;
     Ok(())
 }

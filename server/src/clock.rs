@@ -15,7 +15,9 @@ impl Instant {
     #[must_use]
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+        Self {
+            unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        }
     }
 
     /// Unix time in nanoseconds.

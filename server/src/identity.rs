@@ -50,7 +50,10 @@ pub(crate) fn load_or_create(data_dir: &Path, new_id: impl FnOnce() -> u64) -> R
 fn parse(text: &str) -> Option<NodeId> {
     let digits = text.trim_end();
     let valid = digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    valid.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(NodeId)
+    valid
+        .then(|| u64::from_str_radix(digits, 16).ok())
+        .flatten()
+        .map(NodeId)
 }
 
 /// Synced before it gets its name, so that no crash leaves half an id.

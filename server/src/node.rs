@@ -91,11 +91,12 @@ impl Node {
         let plane = Arc::new(QueuePlane::new(settings, log.group(QUEUE_GROUP)));
         let group_config = GroupConfig::new(QUEUE_GROUP, node);
         let group = Group::open(group_config, log.group(QUEUE_GROUP), plane.clone()).await?;
-        tokio::time::timeout(LEAD_MAX, plane.led()).await.map_err(|_| NodeError::NoLeader)?;
+        tokio::time::timeout(LEAD_MAX, plane.led())
+            .await
+            .map_err(|_| NodeError::NoLeader)?;
         let disk = config.storage.mode == StorageMode::Disk;
         let stop = CancellationToken::new();
-        let queues =
-            Queues::open(group.clone(), plane.clone(), log.clone(), disk, settings, stop.clone()).await?;
+        let queues = Queues::open(group.clone(), plane.clone(), log.clone(), disk, settings, stop.clone()).await?;
 
         let mut tasks = JoinSet::new();
         tasks.spawn(run_timer(queues.clone(), plane));
@@ -121,20 +122,28 @@ impl Node {
     ) -> Result<(), NodeError> {
         let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
-        reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        reporter.set_service_status("boltq.queue.v1.QueueService", tonic_health::ServingStatus::Serving).await;
+        reporter
+            .set_service_status("", tonic_health::ServingStatus::Serving)
+            .await;
+        reporter
+            .set_service_status("boltq.queue.v1.QueueService", tonic_health::ServingStatus::Serving)
+            .await;
         let api_key = config.security.api_key.clone();
         let grpc = grpc::router(queues, health, api_key.clone())?;
         let tcp = tcp::Door::new(queues.clone(), api_key.clone(), &config.server, metrics.clone());
         let port = MessagingPort::new(tcp, grpc);
-        let acceptor = self.acceptor(config, "messaging", messaging, &metrics, |metrics| &metrics.messaging_connections);
+        let acceptor = self.acceptor(config, "messaging", messaging, &metrics, |metrics| {
+            &metrics.messaging_connections
+        });
         let stop = self.stop.clone();
-        self.doors.spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
+        self.doors
+            .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
         let port = HttpPort::new(http::router(queues.clone(), api_key, metrics.clone()));
         let acceptor = self.acceptor(config, "admin", admin, &metrics, |metrics| &metrics.admin_connections);
         let stop = self.stop.clone();
-        self.doors.spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
+        self.doors
+            .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
         Ok(())
     }
 
@@ -207,11 +216,17 @@ impl Node {
 async fn listen(host: &str, port: u16) -> Result<TcpListener, NodeError> {
     TcpListener::bind((host, port))
         .await
-        .map_err(|source| NodeError::Listen { address: format!("{host}:{port}"), source })
+        .map_err(|source| NodeError::Listen {
+            address: format!("{host}:{port}"),
+            source,
+        })
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
-    listener.local_addr().map_err(|source| NodeError::Listen { address: "a port".to_owned(), source })
+    listener.local_addr().map_err(|source| NodeError::Listen {
+        address: "a port".to_owned(),
+        source,
+    })
 }
 
 /// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.
@@ -219,7 +234,13 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
     let data_dir = config.storage.data_dir.clone();
     let disk = config.storage.mode == StorageMode::Disk;
     let log_config = LogConfig {
-        storage: if disk { Storage::Disk { dir: data_dir.join("queue") } } else { Storage::Memory },
+        storage: if disk {
+            Storage::Disk {
+                dir: data_dir.join("queue"),
+            }
+        } else {
+            Storage::Memory
+        },
         sync: match config.storage.sync {
             StorageSync::Always => SyncPolicy::Always,
             StorageSync::Interval(every) => SyncPolicy::Interval(every),
@@ -231,7 +252,11 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         ..LogConfig::default()
     };
     tokio::task::spawn_blocking(move || {
-        let node = if disk { identity::load_or_create(&data_dir, random)? } else { NodeId(random().max(1)) };
+        let node = if disk {
+            identity::load_or_create(&data_dir, random)?
+        } else {
+            NodeId(random().max(1))
+        };
         Ok((Log::open(log_config, Arc::new(OsFiles))?, node))
     })
     .await?

@@ -80,7 +80,10 @@ impl QueuePlane {
             log,
             waiters: RwLock::new(BTreeMap::new()),
             rooms: RwLock::new(BTreeMap::new()),
-            timer: Timer { armed: AtomicU64::new(u64::MAX), earlier: Notify::new() },
+            timer: Timer {
+                armed: AtomicU64::new(u64::MAX),
+                earlier: Notify::new(),
+            },
             leading: AtomicBool::new(false),
             leadership: Notify::new(),
             consumed: AtomicU64::new(0),
@@ -173,7 +176,10 @@ impl QueuePlane {
     /// Consumers that are registered for a queue.
     #[must_use]
     pub fn consumers(&self, queue: QueueId) -> u32 {
-        self.waiters.read().get(&queue).map_or(0, |waiters| waiters.consumers.load(Ordering::Relaxed))
+        self.waiters
+            .read()
+            .get(&queue)
+            .map_or(0, |waiters| waiters.consumers.load(Ordering::Relaxed))
     }
 
     /// The log of the group.
@@ -218,7 +224,9 @@ impl GroupHandler for QueuePlane {
                 let command = command?;
                 outcomes.push(plane.apply(time, command.bytes, command.offset, &mut applied)?);
             }
-            self.log.place(entry.index, &applied.storage).map_err(|error| ApplyError::Place(error.to_string()))?;
+            self.log
+                .place(entry.index, &applied.storage)
+                .map_err(|error| ApplyError::Place(error.to_string()))?;
             Ok(outcomes)
         })
     }
@@ -233,7 +241,13 @@ impl GroupHandler for QueuePlane {
     }
 
     fn leadership(&self, leading: bool) {
-        self.with(|plane| if leading { plane.lead(clock::now()) } else { plane.follow() });
+        self.with(|plane| {
+            if leading {
+                plane.lead(clock::now());
+            } else {
+                plane.follow();
+            }
+        });
         self.leading.store(leading, Ordering::Release);
         self.leadership.notify_waiters();
         tracing::info!(leading, "leadership of the queue plane");

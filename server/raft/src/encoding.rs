@@ -21,23 +21,45 @@ const KIND_COMMANDS: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
 
 pub(crate) fn to_log_id(id: EntryId) -> LogId {
-    LogId::new(LeaderId { term: id.term.0, node_id: id.leader.0 }, id.index.0)
+    LogId::new(
+        LeaderId {
+            term: id.term.0,
+            node_id: id.leader.0,
+        },
+        id.index.0,
+    )
 }
 
 pub(crate) fn to_entry_id(id: &LogId) -> EntryId {
     let leader = id.committed_leader_id();
-    EntryId { term: Term(leader.term), leader: NodeId(leader.node_id), index: LogIndex(id.index()) }
+    EntryId {
+        term: Term(leader.term),
+        leader: NodeId(leader.node_id),
+        index: LogIndex(id.index()),
+    }
 }
 
 pub(crate) fn to_entry(entry: RaftEntry) -> Entry {
     let id = to_entry_id(&entry.log_id);
     match entry.payload {
-        EntryPayload::Blank => Entry { id, kind: KIND_BLANK, data: Bytes::new() },
-        EntryPayload::Normal(EntryData(data)) => Entry { id, kind: KIND_COMMANDS, data },
+        EntryPayload::Blank => Entry {
+            id,
+            kind: KIND_BLANK,
+            data: Bytes::new(),
+        },
+        EntryPayload::Normal(EntryData(data)) => Entry {
+            id,
+            kind: KIND_COMMANDS,
+            data,
+        },
         EntryPayload::Membership(membership) => {
             let mut out = BytesMut::new();
             write_membership(&membership, &mut out);
-            Entry { id, kind: KIND_MEMBERSHIP, data: out.freeze() }
+            Entry {
+                id,
+                kind: KIND_MEMBERSHIP,
+                data: out.freeze(),
+            }
         }
     }
 }
@@ -47,9 +69,17 @@ pub(crate) fn to_raft_entry(entry: Entry) -> Result<RaftEntry, DecodeError> {
         KIND_BLANK => EntryPayload::Blank,
         KIND_COMMANDS => EntryPayload::Normal(EntryData(entry.data)),
         KIND_MEMBERSHIP => EntryPayload::Membership(read_membership(&mut Reader::new(&entry.data))?),
-        kind => return Err(DecodeError::Unknown { what: "entry kind", value: u64::from(kind) }),
+        kind => {
+            return Err(DecodeError::Unknown {
+                what: "entry kind",
+                value: u64::from(kind),
+            });
+        }
     };
-    Ok(RaftEntry { log_id: to_log_id(entry.id), payload })
+    Ok(RaftEntry {
+        log_id: to_log_id(entry.id),
+        payload,
+    })
 }
 
 pub(crate) fn write_vote(vote: &Vote) -> Bytes {
@@ -68,7 +98,10 @@ pub(crate) fn read_vote(bytes: &[u8]) -> Result<Vote, DecodeError> {
     match reader.u8("vote state")? {
         0 => Ok(Vote::new(term, node)),
         1 => Ok(Vote::new_committed(term, node)),
-        state => Err(DecodeError::Unknown { what: "vote state", value: u64::from(state) }),
+        state => Err(DecodeError::Unknown {
+            what: "vote state",
+            value: u64::from(state),
+        }),
     }
 }
 
@@ -95,9 +128,17 @@ pub(crate) fn read_stored_membership(bytes: &[u8]) -> Result<StoredMembership, D
         0 => None,
         1 => {
             let (term, node) = (reader.u64("membership term")?, reader.u64("membership leader")?);
-            Some(LogId::new(LeaderId { term, node_id: node }, reader.u64("membership index")?))
+            Some(LogId::new(
+                LeaderId { term, node_id: node },
+                reader.u64("membership index")?,
+            ))
         }
-        other => return Err(DecodeError::Unknown { what: "membership position", value: u64::from(other) }),
+        other => {
+            return Err(DecodeError::Unknown {
+                what: "membership position",
+                value: u64::from(other),
+            });
+        }
     };
     Ok(StoredMembership::new(id, read_membership(&mut reader)?))
 }
@@ -132,20 +173,30 @@ fn read_membership(reader: &mut Reader<'_>) -> Result<Membership, DecodeError> {
     let mut nodes = BTreeMap::new();
     for _ in 0..reader.count(12, "membership nodes")? {
         let id = reader.u64("node")?;
-        nodes.insert(id, BasicNode { addr: reader.str("node address")?.to_owned() });
+        nodes.insert(
+            id,
+            BasicNode {
+                addr: reader.str("node address")?.to_owned(),
+            },
+        );
     }
     // A default membership has no configuration at all, which `Membership::new` refuses.
     if configs.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
     }
-    Membership::new(configs, nodes)
-        .map_err(|_| DecodeError::Invalid { what: "membership", why: "a voter is not among the nodes" })
+    Membership::new(configs, nodes).map_err(|_| DecodeError::Invalid {
+        what: "membership",
+        why: "a voter is not among the nodes",
+    })
 }
 
 fn check_format(reader: &mut Reader<'_>, what: &'static str) -> Result<(), DecodeError> {
     match reader.u8(what)? {
         FORMAT => Ok(()),
-        other => Err(DecodeError::Unknown { what, value: u64::from(other) }),
+        other => Err(DecodeError::Unknown {
+            what,
+            value: u64::from(other),
+        }),
     }
 }
 

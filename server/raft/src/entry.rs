@@ -108,7 +108,10 @@ impl<'a> Commands<'a> {
         let mut reader = Reader::new(data);
         let format = reader.u8("entry format")?;
         if format != FORMAT {
-            return Err(DecodeError::Unknown { what: "entry format", value: u64::from(format) });
+            return Err(DecodeError::Unknown {
+                what: "entry format",
+                value: u64::from(format),
+            });
         }
         let time = Millis(reader.u64("entry time")?);
         Ok(Self { time, reader })
@@ -130,8 +133,10 @@ impl<'a> Iterator for Commands<'a> {
         }
         let offset = self.reader.position() + LENGTH_BYTES;
         Some(self.reader.bytes("command").and_then(|bytes| {
-            let offset = u32::try_from(offset)
-                .map_err(|_| DecodeError::Invalid { what: "entry", why: "longer than 4 GiB" })?;
+            let offset = u32::try_from(offset).map_err(|_| DecodeError::Invalid {
+                what: "entry",
+                why: "longer than 4 GiB",
+            })?;
             Ok(Command { offset, bytes })
         }))
     }
@@ -156,7 +161,10 @@ mod tests {
         let data = pack(Millis(7), proposals.iter(), 100);
         let commands = Commands::read(&data).unwrap();
         assert_eq!(commands.time(), Millis(7));
-        let read: Vec<_> = commands.map(Result::unwrap).map(|c| (c.offset, c.bytes.to_vec())).collect();
+        let read: Vec<_> = commands
+            .map(Result::unwrap)
+            .map(|c| (c.offset, c.bytes.to_vec()))
+            .collect();
         assert_eq!(read, [(13, b"one".to_vec()), (20, Vec::new()), (24, b"three".to_vec())]);
         for (offset, bytes) in read {
             assert_eq!(&data[offset as usize..offset as usize + bytes.len()], &bytes[..]);

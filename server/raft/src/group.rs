@@ -108,7 +108,9 @@ struct Inner<H: GroupHandler> {
 
 impl<H: GroupHandler> Clone for Group<H> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
+        Self {
+            inner: self.inner.clone(),
+        }
     }
 }
 
@@ -125,14 +127,31 @@ impl<H: GroupHandler> Group<H> {
             checkpoint_interval_bytes: config.checkpoint_interval_bytes,
             checkpoint_due: Notify::new(),
         });
-        let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone())
-            .map_err(|source| GroupError::Checkpoint { group: config.group, source })?;
+        let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
+            GroupError::Checkpoint {
+                group: config.group,
+                source,
+            }
+        })?;
         let raft_config = raft_config(&config)?;
-        let raft = Raft::new(config.node.0, Arc::new(raft_config), NoPeers, LogStore::new(log), machine)
-            .await
-            .map_err(|error| raft_error(config.group, &error))?;
+        let raft = Raft::new(
+            config.node.0,
+            Arc::new(raft_config),
+            NoPeers,
+            LogStore::new(log),
+            machine,
+        )
+        .await
+        .map_err(|error| raft_error(config.group, &error))?;
         let proposer = Proposer::new(config.proposal_bytes_max);
-        let inner = Arc::new(Inner { config, raft, handler, proposer, progress, tasks: Mutex::new(Vec::new()) });
+        let inner = Arc::new(Inner {
+            config,
+            raft,
+            handler,
+            proposer,
+            progress,
+            tasks: Mutex::new(Vec::new()),
+        });
         inner.start().await?;
         Ok(Self { inner })
     }
@@ -205,18 +224,34 @@ impl<H: GroupHandler> Group<H> {
 impl<H: GroupHandler> Inner<H> {
     async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
         let group = self.config.group;
-        let known = self.raft.is_initialized().await.map_err(|error| raft_error(group, &error))?;
+        let known = self
+            .raft
+            .is_initialized()
+            .await
+            .map_err(|error| raft_error(group, &error))?;
         if !known {
-            let node = BasicNode { addr: self.config.address.clone() };
+            let node = BasicNode {
+                addr: self.config.address.clone(),
+            };
             let members = BTreeMap::from([(self.config.node.0, node)]);
-            self.raft.initialize(members).await.map_err(|error| raft_error(group, &error))?;
+            self.raft
+                .initialize(members)
+                .await
+                .map_err(|error| raft_error(group, &error))?;
         }
         let voters: Vec<u64> = self.raft.voter_ids().collect();
         if voters == [self.config.node.0] && !self.raft.is_leader() {
             // Nobody else can be leader, so there is nothing to wait for.
-            self.raft.trigger().elect(false).await.map_err(|error| raft_error(group, &error))?;
+            self.raft
+                .trigger()
+                .elect(false)
+                .await
+                .map_err(|error| raft_error(group, &error))?;
         }
-        let proposer = self.proposer.clone().run(self.raft.clone(), self.config.entry_bytes_max);
+        let proposer = self
+            .proposer
+            .clone()
+            .run(self.raft.clone(), self.config.entry_bytes_max);
         let tasks = [
             tokio::spawn(proposer),
             tokio::spawn(self.clone().watch_leadership()),
@@ -280,7 +315,14 @@ impl<H: GroupHandler> Inner<H> {
     /// Whether it was written.
     async fn checkpoint(&self) -> bool {
         let group = self.config.group;
-        let taken = match self.raft.with_state_machine(|machine| { let taken = machine.take(); Box::pin(async move { taken }) }).await {
+        let taken = match self
+            .raft
+            .with_state_machine(|machine| {
+                let taken = machine.take();
+                Box::pin(async move { taken })
+            })
+            .await
+        {
             Ok(Some(taken)) => taken,
             Ok(None) => return true,
             Err(error) => {
@@ -326,5 +368,8 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
 }
 
 fn raft_error(group: GroupId, error: &dyn std::fmt::Display) -> GroupError {
-    GroupError::Raft { group, what: error.to_string() }
+    GroupError::Raft {
+        group,
+        what: error.to_string(),
+    }
 }

@@ -8,9 +8,7 @@ use std::future::Future;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::impls::BasicNode;
 use openraft::network::RPCOption;
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{RaftNetworkFactory, network::v2::RaftNetworkV2};
 
 use crate::store::CheckpointData;
@@ -24,7 +22,10 @@ pub(crate) struct NoPeer {
 
 impl NoPeer {
     fn unreachable(&self) -> Unreachable<TypeConfig> {
-        Unreachable::from_string(format!("node {} cannot be reached: clustering is not available", self.target))
+        Unreachable::from_string(format!(
+            "node {} cannot be reached: clustering is not available",
+            self.target
+        ))
     }
 }
 

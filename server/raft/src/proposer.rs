@@ -91,7 +91,9 @@ pub(crate) struct Proposer<O> {
 
 impl<O> Clone for Proposer<O> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self {
+            shared: self.shared.clone(),
+        }
     }
 }
 
@@ -100,7 +102,10 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         let budget_permits = (proposal_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             shared: Arc::new(Shared {
-                waiting: Mutex::new(Queue { proposals: VecDeque::new(), bytes: 0 }),
+                waiting: Mutex::new(Queue {
+                    proposals: VecDeque::new(),
+                    bytes: 0,
+                }),
                 wake: Notify::new(),
                 in_flight: AtomicUsize::new(0),
                 budget: Semaphore::new(budget_permits),
@@ -118,7 +123,12 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         }
         let permits = (proposal.len() / PERMIT_BYTES + 1).min(self.shared.budget_permits);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        let admitted = self.shared.budget.acquire_many(permits).await.map_err(|_| ProposeError::Stopped)?;
+        let admitted = self
+            .shared
+            .budget
+            .acquire_many(permits)
+            .await
+            .map_err(|_| ProposeError::Stopped)?;
         let (reply, outcome) = oneshot::channel();
         {
             let mut waiting = self.shared.waiting.lock();
@@ -135,7 +145,10 @@ impl<O: Send + Sync + 'static> Proposer<O> {
 
     /// Bytes that were admitted and not answered; each proposal counts with what its own entry could add.
     pub(crate) fn unsettled_bytes(&self) -> usize {
-        let taken = self.shared.budget_permits.saturating_sub(self.shared.budget.available_permits());
+        let taken = self
+            .shared
+            .budget_permits
+            .saturating_sub(self.shared.budget.available_permits());
         taken.saturating_mul(PERMIT_BYTES)
     }
 
@@ -212,9 +225,9 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>) {
         Ok(response) => response.data.0.and_then(|outcomes| outcomes.downcast::<Vec<O>>().ok()),
         Err(error) => {
             let error = match error {
-                ClientWriteError::ForwardToLeader(to) => {
-                    ProposeError::NotLeader { leader: to.leader_id.map(NodeId) }
-                }
+                ClientWriteError::ForwardToLeader(to) => ProposeError::NotLeader {
+                    leader: to.leader_id.map(NodeId),
+                },
                 ClientWriteError::LogEntryDiscarded(_)
                 | ClientWriteError::ChangeMembershipError(_)
                 | ClientWriteError::PreconditionFailed(_) => ProposeError::Stopped,

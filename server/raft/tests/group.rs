@@ -25,7 +25,9 @@ struct Adder {
 impl Adder {
     async fn led(&self) {
         while !self.leading.load(Ordering::Acquire) {
-            tokio::time::timeout(Duration::from_millis(10), self.changed.notified()).await.ok();
+            tokio::time::timeout(Duration::from_millis(10), self.changed.notified())
+                .await
+                .ok();
         }
     }
 }
@@ -39,7 +41,11 @@ impl GroupHandler for Adder {
         for command in commands {
             let number = u64::from_le_bytes(command?.bytes.try_into().unwrap());
             if number == 0 {
-                return Err(DecodeError::Invalid { what: "number", why: "zero" }.into());
+                return Err(DecodeError::Invalid {
+                    what: "number",
+                    why: "zero",
+                }
+                .into());
             }
             *sum += number;
             outcomes.push(*sum);
@@ -73,11 +79,20 @@ fn add(numbers: &[u64]) -> Proposal {
 const GROUP: GroupId = GroupId(1);
 
 async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, Arc<Adder>, Group<Adder>) {
-    let log = Log::open(LogConfig { storage, ..LogConfig::default() }, Arc::new(OsFiles)).unwrap();
+    let log = Log::open(
+        LogConfig {
+            storage,
+            ..LogConfig::default()
+        },
+        Arc::new(OsFiles),
+    )
+    .unwrap();
     let adder = Arc::new(Adder::default());
     let mut group_config = GroupConfig::new(GROUP, NodeId(7));
     config(&mut group_config);
-    let group = Group::open(group_config, log.group(GROUP), adder.clone()).await.unwrap();
+    let group = Group::open(group_config, log.group(GROUP), adder.clone())
+        .await
+        .unwrap();
     adder.led().await;
     (log, adder, group)
 }
@@ -175,7 +190,9 @@ async fn callers_beyond_the_budget_wait_and_are_served() {
 async fn an_entry_that_cannot_be_applied_stops_the_group_and_tells_the_callers() {
     let (_log, adder, group) = open(Storage::Memory, |_| ()).await;
     assert!(matches!(group.propose(add(&[0])).await, Err(ProposeError::Stopped)));
-    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed()).await.unwrap();
+    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed())
+        .await
+        .unwrap();
     assert!(reason.contains("zero"), "{reason}");
     assert!(group.propose(add(&[1])).await.is_err());
     assert_eq!(*adder.sum.lock(), 0);

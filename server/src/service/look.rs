@@ -99,12 +99,17 @@ impl Queues {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (all, totals) = self.inner.plane.with(|plane| {
-            let all: Vec<_> = plane.queues().map(|(name, _, stats)| (name.to_owned(), stats)).collect();
+            let all: Vec<_> = plane
+                .queues()
+                .map(|(name, _, stats)| (name.to_owned(), stats))
+                .collect();
             (all, plane.totals())
         });
         let pending = all.iter().map(|(_, stats)| stats.leased).sum();
         let delayed = all.iter().map(|(_, stats)| stats.delayed).sum();
-        let (dead_letters, queues) = all.into_iter().partition(|(name, _)| name.ends_with(DEAD_LETTER_SUFFIX));
+        let (dead_letters, queues) = all
+            .into_iter()
+            .partition(|(name, _)| name.ends_with(DEAD_LETTER_SUFFIX));
         let usage = self.inner.log.usage();
         Stats {
             queues,
@@ -127,12 +132,22 @@ impl Queues {
     #[must_use]
     pub fn list(&self, prefix: &str, after: &str, max: usize) -> (Vec<QueueInfo>, bool) {
         self.inner.plane.with(|plane| {
-            let mut found = plane.queues().filter(|(name, ..)| name.starts_with(prefix) && *name > after);
-            let page: Vec<_> =
-                found.by_ref().take(max).map(|(name, id, stats)| (name.to_owned(), id, stats)).collect();
+            let mut found = plane
+                .queues()
+                .filter(|(name, ..)| name.starts_with(prefix) && *name > after);
+            let page: Vec<_> = found
+                .by_ref()
+                .take(max)
+                .map(|(name, id, stats)| (name.to_owned(), id, stats))
+                .collect();
             let more = found.next().is_some();
             drop(found);
-            (page.into_iter().map(|(name, id, stats)| self.info(plane, name, id, stats)).collect(), more)
+            (
+                page.into_iter()
+                    .map(|(name, id, stats)| self.info(plane, name, id, stats))
+                    .collect(),
+                more,
+            )
         })
     }
 
@@ -149,7 +164,10 @@ impl Queues {
     }
 
     fn info(&self, plane: &boltq_queue::Plane, name: String, id: QueueId, stats: QueueStats) -> QueueInfo {
-        let dead = plane.queue(&format!("{name}{DEAD_LETTER_SUFFIX}")).and_then(|id| plane.stats(id)).unwrap_or_default();
+        let dead = plane
+            .queue(&format!("{name}{DEAD_LETTER_SUFFIX}"))
+            .and_then(|id| plane.stats(id))
+            .unwrap_or_default();
         QueueInfo {
             ready: stats.ready,
             leased: stats.leased,
@@ -180,8 +198,9 @@ impl Queues {
         let now = clock::now();
         let mut peeked = Vec::with_capacity(records.len());
         for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {
-            let record = Record::read(&bytes)
-                .map_err(|error| ServiceError::Storage { what: format!("record at {place:?}: {error}") })?;
+            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
+                what: format!("record at {place:?}: {error}"),
+            })?;
             if !record.expired(now) {
                 let id = record.id.unwrap_or_else(|| self.inner.salt.id(place.stream, place.seq));
                 peeked.push(Peeked { id, attempts, record });
@@ -207,8 +226,19 @@ impl Queues {
         }
         let mut proposal = Proposal::new();
         command::purge(proposal.begin(), &runs);
-        let outcomes = self.carry_out(proposal, move |plane| plane.abort_purge(&runs, clock::now())).await?;
-        Ok(outcomes.iter().map(|outcome| if let Outcome::Purged(count) = outcome { *count } else { 0 }).sum())
+        let outcomes = self
+            .carry_out(proposal, move |plane| plane.abort_purge(&runs, clock::now()))
+            .await?;
+        Ok(outcomes
+            .iter()
+            .map(|outcome| {
+                if let Outcome::Purged(count) = outcome {
+                    *count
+                } else {
+                    0
+                }
+            })
+            .sum())
     }
 
     /// Removes the dead letters of a queue, which is named without the suffix.
@@ -225,5 +255,7 @@ impl Queues {
 }
 
 fn not_found(queue: &str) -> ServiceError {
-    ServiceError::QueueNotFound { queue: queue.to_owned() }
+    ServiceError::QueueNotFound {
+        queue: queue.to_owned(),
+    }
 }

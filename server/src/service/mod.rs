@@ -11,8 +11,8 @@ pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{QueueStats, Totals};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
-pub use queue::{Consumer, Delivery, Queues};
 pub(crate) use queue::random;
+pub use queue::{Consumer, Delivery, Queues};
 pub use settle::{DEAD_LETTER_SUFFIX, Settlement};
 pub use token::{DeliveryToken, Handle};
 

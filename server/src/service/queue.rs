@@ -8,7 +8,7 @@ use boltq_core::limits::{BATCH_MESSAGES_MAX, FRAME_BYTES_MAX};
 use boltq_core::{IdSalt, MessageId, Millis, Record, Seq, StreamId, check_name};
 use boltq_log::{Log, ReadMode, Space};
 use boltq_queue::{ConsumerId, Leased, Outcome, Place, Plane, QueueId, Settings, command};
-use boltq_raft::{Group, ProposeError, Proposal};
+use boltq_raft::{Group, Proposal, ProposeError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,19 @@ impl Queues {
             None => init_salt(&group, &plane).await?,
         };
         let (started, consumers) = (std::time::Instant::now(), AtomicU64::new(DETACHED.0 + 1));
-        Ok(Self { inner: Arc::new(Inner { group, plane, log, disk, settings, salt, started, stop, consumers }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                group,
+                plane,
+                log,
+                disk,
+                settings,
+                salt,
+                started,
+                stop,
+                consumers,
+            }),
+        })
     }
 
     /// An empty batch of messages that are received now.
@@ -140,7 +152,9 @@ impl Queues {
         let outcomes = self.propose(batch.into_proposal()).await?;
         let mut ids = Vec::with_capacity(messages);
         for outcome in outcomes {
-            let Outcome::Published(runs) = outcome else { return Err(ServiceError::Stopped) };
+            let Outcome::Published(runs) = outcome else {
+                return Err(ServiceError::Stopped);
+            };
             ids.extend(runs.places().map(|place| self.inner.salt.id(place.stream, place.seq)));
         }
         Ok(ids)
@@ -150,13 +164,21 @@ impl Queues {
     #[must_use]
     pub fn consumer(&self) -> Consumer {
         let id = ConsumerId(self.inner.consumers.fetch_add(1, Ordering::Relaxed));
-        Consumer { id, queues: self.clone(), room: Some(self.inner.plane.register(id)) }
+        Consumer {
+            id,
+            queues: self.clone(),
+            room: Some(self.inner.plane.register(id)),
+        }
     }
 
     /// A consumer whose leases outlive it: for calls that have no connection to end with.
     #[must_use]
     pub fn detached_consumer(&self) -> Consumer {
-        Consumer { id: DETACHED, queues: self.clone(), room: None }
+        Consumer {
+            id: DETACHED,
+            queues: self.clone(),
+            room: None,
+        }
     }
 
     /// Leases up to `max` messages, which takes `wait` at most; nothing is an empty list. The queue is created if it
@@ -269,7 +291,11 @@ impl Queues {
             if leased.is_empty() {
                 return Ok(Vec::new());
             }
-            let held = Held { queues: self, leased: &leased, kept: 0 };
+            let held = Held {
+                queues: self,
+                leased: &leased,
+                kept: 0,
+            };
             let records = self.records(&leased).await?;
             let kept = records.len();
             let (deliveries, expired) = self.deliveries(&leased[..kept], records, now)?;
@@ -285,7 +311,10 @@ impl Queues {
     }
 
     async fn records(&self, leased: &[Leased]) -> Result<Vec<Bytes>, ServiceError> {
-        let places: Vec<_> = leased.iter().map(|leased| (leased.place.stream, leased.place.seq)).collect();
+        let places: Vec<_> = leased
+            .iter()
+            .map(|leased| (leased.place.stream, leased.place.seq))
+            .collect();
         self.read_bounded(&places).await
     }
 
@@ -314,7 +343,9 @@ impl Queues {
     pub(super) async fn read(&self, places: Vec<(StreamId, Seq)>) -> Result<Vec<Bytes>, ServiceError> {
         let log = self.inner.plane.log().clone();
         let mut records = Vec::with_capacity(places.len());
-        let failed = |error: boltq_log::ReadError| ServiceError::Storage { what: error.to_string() };
+        let failed = |error: boltq_log::ReadError| ServiceError::Storage {
+            what: error.to_string(),
+        };
         if log.read(&places, ReadMode::Cached, &mut records).map_err(failed)? {
             return Ok(records);
         }
@@ -322,7 +353,10 @@ impl Queues {
             records.clear();
             log.read(&places, ReadMode::Disk, &mut records).map(|_| records)
         };
-        tokio::task::spawn_blocking(read).await.map_err(|_| ServiceError::Stopped)?.map_err(failed)
+        tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|_| ServiceError::Stopped)?
+            .map_err(failed)
     }
 
     fn deliveries(
@@ -335,8 +369,9 @@ impl Queues {
         let mut expired = Vec::new();
         let mut noted = Vec::new();
         for (leased, bytes) in leased.iter().zip(records) {
-            let record = Record::read(&bytes)
-                .map_err(|error| ServiceError::Storage { what: format!("record at {:?}: {error}", leased.place) })?;
+            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
+                what: format!("record at {:?}: {error}", leased.place),
+            })?;
             if record.expired(now) {
                 expired.push(leased.place);
                 continue;
@@ -344,9 +379,19 @@ impl Queues {
             if record.expires.is_some() || record.id.is_some() {
                 noted.push((leased.place, record.expires, record.id));
             }
-            let id = record.id.unwrap_or_else(|| self.inner.salt.id(leased.place.stream, leased.place.seq));
-            let token = DeliveryToken { place: leased.place, lease: leased.lease };
-            deliveries.push(Delivery { token, id, attempts: leased.attempts, record });
+            let id = record
+                .id
+                .unwrap_or_else(|| self.inner.salt.id(leased.place.stream, leased.place.seq));
+            let token = DeliveryToken {
+                place: leased.place,
+                lease: leased.lease,
+            };
+            deliveries.push(Delivery {
+                token,
+                id,
+                attempts: leased.attempts,
+                record,
+            });
         }
         if !noted.is_empty() {
             self.inner.plane.with(|plane| {
@@ -369,7 +414,11 @@ impl Queues {
     /// have to refuse an entry that was proposed.
     fn check_reserve(&self, bytes: usize) -> Result<(), ServiceError> {
         let wanted = self.inner.group.unsettled_bytes() + 2 * bytes + RESERVE_BYTES;
-        if self.inner.log.left_bytes() < wanted as u64 { Err(ServiceError::StorageFull) } else { Ok(()) }
+        if self.inner.log.left_bytes() < wanted as u64 {
+            Err(ServiceError::StorageFull)
+        } else {
+            Ok(())
+        }
     }
 
     /// Proposes what settles claimed messages. Goes on to its end when the caller goes away: given back too early, a
@@ -383,7 +432,10 @@ impl Queues {
         let queues = self.clone();
         let task = tokio::spawn(async move {
             let result = queues.propose(proposal).await;
-            if result.as_ref().is_err_and(|error| !matches!(error, ServiceError::Stopped)) {
+            if result
+                .as_ref()
+                .is_err_and(|error| !matches!(error, ServiceError::Stopped))
+            {
                 queues.inner.plane.with(undo);
             }
             result

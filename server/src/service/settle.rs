@@ -102,7 +102,11 @@ impl Queues {
         if !self.inner.plane.is_leading() {
             return Err(ServiceError::NotLeader);
         }
-        let Claimed { results, claims, expired } = self.claim(how, handles);
+        let Claimed {
+            results,
+            claims,
+            expired,
+        } = self.claim(how, handles);
         let places = claims.iter().map(|claim| claim.place).collect();
         let settled = async {
             match how {
@@ -149,7 +153,9 @@ impl Queues {
                 claimed.results.push(result);
             }
         });
-        self.inner.plane.freed(claimed.claims.iter().filter_map(|claim| claim.consumer));
+        self.inner
+            .plane
+            .freed(claimed.claims.iter().filter_map(|claim| claim.consumer));
         claimed
     }
 
@@ -187,15 +193,20 @@ impl Queues {
         if claimed.is_empty() {
             return Ok(());
         }
-        let claims = Claims { queues: self, places: claimed.iter().map(|claim| claim.place).collect() };
+        let claims = Claims {
+            queues: self,
+            places: claimed.iter().map(|claim| claim.place).collect(),
+        };
         let now = clock::now();
         let mut proposal = Proposal::new();
         let mut failed = Vec::new();
         let mut dead = Vec::new();
         for claim in claimed {
             let attempts = claim.attempts.saturating_add(1);
-            let (is_exhausted, backoff) =
-                self.inner.plane.with(|plane| (plane.exhausted(attempts), plane.not_before(attempts, now, random())));
+            let (is_exhausted, backoff) = self
+                .inner
+                .plane
+                .with(|plane| (plane.exhausted(attempts), plane.not_before(attempts, now, random())));
             if reason.is_some() || is_exhausted {
                 dead.push(claim);
             } else {
@@ -210,7 +221,8 @@ impl Queues {
             }
             writer.finish(out);
         }
-        self.bury(&mut proposal, &dead, reason.unwrap_or(exhausted), now).await?;
+        self.bury(&mut proposal, &dead, reason.unwrap_or(exhausted), now)
+            .await?;
         let places = claims.hand_over();
         self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
         Ok(())
@@ -227,13 +239,21 @@ impl Queues {
         if dead.is_empty() {
             return Ok(());
         }
-        let records = self.read(dead.iter().map(|claim| (claim.place.stream, claim.place.seq)).collect()).await?;
+        let records = self
+            .read(dead.iter().map(|claim| (claim.place.stream, claim.place.seq)).collect())
+            .await?;
         for (claim, bytes) in dead.iter().zip(records) {
-            let record = Record::read(&bytes)
-                .map_err(|error| ServiceError::Storage { what: format!("record at {:?}: {error}", claim.place) })?;
-            let origin = self.inner.plane.with(|plane| plane.queue_name(claim.queue).map(str::to_owned));
+            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
+                what: format!("record at {:?}: {error}", claim.place),
+            })?;
+            let origin = self
+                .inner
+                .plane
+                .with(|plane| plane.queue_name(claim.queue).map(str::to_owned));
             let Some(queue) = origin else { continue };
-            let id = record.id.unwrap_or_else(|| self.inner.salt.id(claim.place.stream, claim.place.seq));
+            let id = record
+                .id
+                .unwrap_or_else(|| self.inner.salt.id(claim.place.stream, claim.place.seq));
             let attempts = claim.attempts.saturating_add(1);
             let out = proposal.begin();
             begin_dead_letter(out, claim.place, &dead_letter_queue(&queue));
@@ -270,10 +290,12 @@ impl Queues {
         let now = clock::now();
         Ok(self.inner.plane.with(|plane| {
             let extend = |handle: &Handle| {
-                plane.extend(plane_handle(plane, handle), lease_ms, now).map_err(|error| match error {
-                    ClaimError::NotFound | ClaimError::Expired(_) => SettleError::NotFound,
-                    ClaimError::LeaseLost => SettleError::LeaseLost,
-                })
+                plane
+                    .extend(plane_handle(plane, handle), lease_ms, now)
+                    .map_err(|error| match error {
+                        ClaimError::NotFound | ClaimError::Expired(_) => SettleError::NotFound,
+                        ClaimError::LeaseLost => SettleError::LeaseLost,
+                    })
             };
             handles.iter().map(extend).collect()
         }))
@@ -291,13 +313,20 @@ struct Claimed {
 
 impl Claimed {
     fn has(&self, place: Place) -> bool {
-        self.claims.iter().map(|claim| claim.place).chain(self.expired.iter().copied()).any(|claimed| claimed == place)
+        self.claims
+            .iter()
+            .map(|claim| claim.place)
+            .chain(self.expired.iter().copied())
+            .any(|claimed| claimed == place)
     }
 }
 
 fn plane_handle(plane: &Plane, handle: &Handle) -> PlaneHandle {
     match handle {
-        Handle::Token(token) => PlaneHandle::Token { place: token.place, lease: token.lease },
+        Handle::Token(token) => PlaneHandle::Token {
+            place: token.place,
+            lease: token.lease,
+        },
         Handle::Id(id) => PlaneHandle::Place(plane.find(*id)),
     }
 }
@@ -315,7 +344,11 @@ fn counts(how: Settlement, handle: &Handle, claim: &Claim) -> bool {
 
 /// The dead letters of a dead-letter queue stay in it, so that a poison message does not grow a chain of queues.
 pub(super) fn dead_letter_queue(queue: &str) -> String {
-    if queue.ends_with(DEAD_LETTER_SUFFIX) { queue.to_owned() } else { format!("{queue}{DEAD_LETTER_SUFFIX}") }
+    if queue.ends_with(DEAD_LETTER_SUFFIX) {
+        queue.to_owned()
+    } else {
+        format!("{queue}{DEAD_LETTER_SUFFIX}")
+    }
 }
 
 /// The record of a message that died: same id, payload, priority and time; no expiry, since a dead letter that vanishes

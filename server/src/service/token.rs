@@ -33,8 +33,14 @@ impl DeliveryToken {
             part.copy_from_slice(&bytes[at..at + 8]);
             u64::from_be_bytes(part)
         };
-        let place = Place { stream: StreamId(part(0)), seq: Seq(part(8)) };
-        Some(Self { place, lease: LeaseNo(part(16)) })
+        let place = Place {
+            stream: StreamId(part(0)),
+            seq: Seq(part(8)),
+        };
+        Some(Self {
+            place,
+            lease: LeaseNo(part(16)),
+        })
     }
 }
 
@@ -53,7 +59,13 @@ mod tests {
 
     #[test]
     fn tokens_come_back_and_other_lengths_are_none() {
-        let token = DeliveryToken { place: Place { stream: StreamId(17), seq: Seq(u64::MAX) }, lease: LeaseNo(3) };
+        let token = DeliveryToken {
+            place: Place {
+                stream: StreamId(17),
+                seq: Seq(u64::MAX),
+            },
+            lease: LeaseNo(3),
+        };
         let bytes = token.to_bytes();
         assert_eq!(DeliveryToken::from_bytes(&bytes), Some(token));
         assert_eq!(DeliveryToken::from_bytes(&bytes[1..]), None);

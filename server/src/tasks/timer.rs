@@ -28,7 +28,9 @@ pub(crate) async fn run_timer(queues: Queues, plane: Arc<QueuePlane>) {
             }
             continue;
         }
-        let sleep = next.map_or(SLEEP_MAX, |next| Duration::from_millis(next.since(clock::now())).min(SLEEP_MAX));
+        let sleep = next.map_or(SLEEP_MAX, |next| {
+            Duration::from_millis(next.since(clock::now())).min(SLEEP_MAX)
+        });
         tokio::select! {
             () = tokio::time::sleep(sleep) => {}
             () = plane.earlier() => {}

@@ -37,7 +37,7 @@ use crate::segment::Length;
 use crate::store::{Accounts, Changes, DiskFrames, Handles, LOCK_NAME, Name};
 use crate::types::{Checkpoint, FileId, FrameKey};
 use crate::wal::payload::GroupStart;
-use crate::wal::{Head, Keeper, Prepared, Wal, Writer};
+use crate::wal::{Head, Keeper, Prepared, Wal, Writer, start_bytes};
 
 /// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
 const FIRST_FILE_BYTES: u64 = 1 << 20;
@@ -66,11 +66,13 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
     let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
     open_accounts(&directory, &read, &segments, &frames.accounts);
     let last_id = last_file_id(&directory, &checkpoints);
-    let first = start_first_file(&mut keeper, last_id, &config, &directory, &read.unused)?;
+    let starts = group_starts(&replay);
+    let bytes = config.wal_file_bytes.min(FIRST_FILE_BYTES).max(start_bytes(&starts));
+    let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read.unused)?;
     frames.accounts.open_wal(first.id, first.bytes);
 
     let first_id = first.id;
-    let head = Head::new(first, (read.last, read.end), group_starts(&replay), replay.total_bytes);
+    let head = Head::new(first, (read.last, read.end), starts, replay.total_bytes);
     let durable = Mark {
         file: u64::from(read.last.0),
         offset: read.end,
@@ -225,7 +227,7 @@ fn last_file_id(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) 
 fn start_first_file(
     keeper: &mut Keeper,
     last_id: FileId,
-    config: &LogConfig,
+    bytes: u64,
     directory: &Directory,
     unused: &[FileId],
 ) -> Result<Prepared, OpenError> {
@@ -235,13 +237,11 @@ fn start_first_file(
     };
     let length = |id: &FileId| directory.wals.get(id).map(|bytes| (*id, *bytes));
     let mut unused: Vec<(FileId, u64)> = unused.iter().filter_map(length).collect();
-    if let Some(position) = unused.iter().position(|(_, bytes)| *bytes == config.wal_file_bytes) {
+    if let Some(position) = unused.iter().position(|(_, bytes)| keeper.can_recycle(*bytes)) {
         let (spare, bytes) = unused.swap_remove(position);
         keeper.discard(Name::Wal(spare), bytes);
     }
-    let first = keeper
-        .prepare(id, config.wal_file_bytes.min(FIRST_FILE_BYTES))
-        .map_err(create)?;
+    let first = keeper.prepare(id, bytes).map_err(create)?;
     // Not before: at any time there is a file that is as new as a checkpoint says.
     for (id, bytes) in unused {
         keeper.discard(Name::Wal(id), bytes);

@@ -69,8 +69,7 @@ impl Head {
 
     /// Bytes of the first frame of the next file.
     pub(crate) fn start_bytes(&self) -> u64 {
-        let payload: usize = self.groups.values().map(|group| 64 + group.vote.len()).sum();
-        frame::frame_bytes(64 + payload) as u64
+        start_bytes(&self.groups)
     }
 
     /// Bytes that can still be given places without another file.
@@ -189,6 +188,12 @@ impl Head {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
+}
+
+/// At most this many bytes does the first frame of a file take that starts with these groups.
+pub(crate) fn start_bytes(groups: &BTreeMap<GroupId, GroupStart>) -> u64 {
+    let payload: usize = groups.values().map(|group| 64 + group.vote.len()).sum();
+    frame::frame_bytes(64 + payload) as u64
 }
 
 /// Files are at most 2^31 bytes long or hold one entry of at most 2^30, so that offsets fit.

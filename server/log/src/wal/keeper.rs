@@ -47,10 +47,15 @@ impl Keeper {
         self.dir.join(name.to_string())
     }
 
+    /// Whether a file of that length can become an ordinary one.
+    pub(crate) fn can_recycle(&self, bytes: u64) -> bool {
+        bytes == self.file_bytes
+    }
+
     /// Keeps a file that nothing needs for later, or removes it.
     pub(crate) fn discard(&mut self, name: Name, bytes: u64) {
         if let (Name::Wal(id), None) = (name, self.spare)
-            && bytes == self.file_bytes
+            && self.can_recycle(bytes)
         {
             self.spare = Some(id);
             self.spare_bytes.store(bytes, Ordering::Relaxed);

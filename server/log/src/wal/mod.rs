@@ -27,7 +27,7 @@ use crate::error::{AppendError, Failure};
 use crate::store::DiskFrames;
 use crate::types::{FileId, Space};
 
-pub(crate) use head::{Head, Prepared};
+pub(crate) use head::{Head, Prepared, start_bytes};
 pub(crate) use keeper::Keeper;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use payload::{ENTRY_PREFIX_BYTES, VOTE_BYTES_MAX};

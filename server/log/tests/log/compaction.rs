@@ -195,6 +195,29 @@ fn a_recycled_file_never_brings_back_what_was_in_it() {
 }
 
 #[test]
+fn a_recycled_file_has_its_new_name_on_the_device_before_it_counts() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    let mut index = 0;
+    let mut append_some = |count| {
+        for _ in 0..count {
+            index += 1;
+            append(&group, 1, index, vec![7; 1500].into()).unwrap();
+        }
+        index
+    };
+    for _ in 0..8 {
+        let applied = append_some(30);
+        checkpoint(&group, applied);
+    }
+    // Nothing but the log syncs names from here on.
+    let last = append_some(200);
+    let log = open(&files.lose_unsynced()).unwrap();
+    assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, last)));
+}
+
+#[test]
 fn compaction_may_be_killed_at_every_step() {
     let before = SimFiles::new();
     let log = open(&before).unwrap();

@@ -15,4 +15,5 @@ mod crash;
 mod failing;
 mod golden;
 mod memory;
+mod stress;
 mod tails;

@@ -28,7 +28,10 @@ impl<T> Histogram<T> {
     /// Nothing counted yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { counts: [0; BUCKETS], tag: PhantomData }
+        Self {
+            counts: [0; BUCKETS],
+            tag: PhantomData,
+        }
     }
 
     /// Counts a value.
@@ -99,7 +102,14 @@ pub struct PercentileStats {
 
 impl fmt::Display for PercentileStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { samples, p50, p90, p99, p99_9, .. } = self;
+        let Self {
+            samples,
+            p50,
+            p90,
+            p99,
+            p99_9,
+            ..
+        } = self;
         write!(f, "{samples} values, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}")
     }
 }

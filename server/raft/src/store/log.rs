@@ -29,8 +29,14 @@ impl LogStore {
     }
 
     fn read(&self, start: u64, end: u64, bytes_max: u64) -> Result<Vec<RaftEntry>, io::Error> {
-        let entries = self.log.entries(LogIndex(start)..LogIndex(end), bytes_max).map_err(io::Error::other)?;
-        entries.into_iter().map(|entry| to_raft_entry(entry).map_err(invalid_data)).collect()
+        let entries = self
+            .log
+            .entries(LogIndex(start)..LogIndex(end), bytes_max)
+            .map_err(io::Error::other)?;
+        entries
+            .into_iter()
+            .map(|entry| to_raft_entry(entry).map_err(invalid_data))
+            .collect()
     }
 
     /// Runs an operation of the log and waits until it is durable.
@@ -69,7 +75,11 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
-        self.log.raft_state().vote.map(|vote| read_vote(&vote).map_err(invalid_data)).transpose()
+        self.log
+            .raft_state()
+            .vote
+            .map(|vote| read_vote(&vote).map_err(invalid_data))
+            .transpose()
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<RaftEntry>, io::Error> {
@@ -84,7 +94,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let state = self.log.raft_state();
         let last_purged_log_id = state.purged.map(to_log_id);
         let last_log_id = state.last.map(to_log_id).or(last_purged_log_id);
-        Ok(LogState { last_purged_log_id, last_log_id })
+        Ok(LogState {
+            last_purged_log_id,
+            last_log_id,
+        })
     }
 
     async fn get_log_reader(&mut self) -> Self {
@@ -102,7 +115,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         let entries = entries.into_iter().map(to_entry).collect();
         // Not awaited: the next append may come while this one is being synced.
-        self.log.append(entries, Box::new(move |result| callback.io_completed(result.map_err(io::Error::other))));
+        self.log.append(
+            entries,
+            Box::new(move |result| callback.io_completed(result.map_err(io::Error::other))),
+        );
         Ok(())
     }
 

@@ -36,8 +36,13 @@ pub(crate) struct MachineStore<H> {
 impl<H: GroupHandler> MachineStore<H> {
     /// Starts from the newest checkpoint, if there is one.
     pub(crate) fn open(handler: Arc<H>, log: GroupLog, progress: Arc<Progress>) -> Result<Self, DecodeError> {
-        let mut store =
-            Self { handler, log, progress, applied: None, membership: StoredMembership::default() };
+        let mut store = Self {
+            handler,
+            log,
+            progress,
+            applied: None,
+            membership: StoredMembership::default(),
+        };
         if let Some(checkpoint) = store.log.checkpoint() {
             store.membership = read_stored_membership(&checkpoint.meta)?;
             store.handler.restore(&checkpoint.state)?;
@@ -50,7 +55,13 @@ impl<H: GroupHandler> MachineStore<H> {
     pub(crate) fn take(&self) -> Option<Taken> {
         let applied = to_entry_id(&self.applied?);
         let (log, membership) = (self.log.clone(), self.membership.clone());
-        Some(Taken { applied, membership, state: self.handler.snapshot(), capture: self.log.capture(), log })
+        Some(Taken {
+            applied,
+            membership,
+            state: self.handler.snapshot(),
+            capture: self.log.capture(),
+            log,
+        })
     }
 
     fn apply_one(&mut self, entry: RaftEntry) -> Result<Outcomes, io::Error> {
@@ -103,7 +114,10 @@ impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
 
     async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<CheckpointBuilder> {
         // Without a checkpoint there is nothing to build from yet; openraft asks again.
-        self.log.checkpoint().is_some().then(|| CheckpointBuilder { log: self.log.clone() })
+        self.log
+            .checkpoint()
+            .is_some()
+            .then(|| CheckpointBuilder { log: self.log.clone() })
     }
 
     async fn get_snapshot_builder(&mut self) -> CheckpointBuilder {
@@ -112,7 +126,10 @@ impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
 
     async fn install_snapshot(&mut self, _meta: &SnapshotMeta, _data: CheckpointData) -> Result<(), io::Error> {
         // Only another node sends snapshots, and there is no network between nodes (see `crate::network`).
-        Err(io::Error::new(io::ErrorKind::Unsupported, "snapshots from other nodes are not available"))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "snapshots from other nodes are not available",
+        ))
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
@@ -121,12 +138,17 @@ impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
 }
 
 fn current(log: &GroupLog) -> Result<Option<Snapshot>, io::Error> {
-    let Some(checkpoint) = log.checkpoint() else { return Ok(None) };
+    let Some(checkpoint) = log.checkpoint() else {
+        return Ok(None);
+    };
     let meta = SnapshotMeta {
         last_log_id: Some(to_log_id(checkpoint.applied)),
         last_membership: read_stored_membership(&checkpoint.meta).map_err(invalid_data)?,
     };
-    Ok(Some(Snapshot { meta, snapshot: checkpoint.state }))
+    Ok(Some(Snapshot {
+        meta,
+        snapshot: checkpoint.state,
+    }))
 }
 
 /// Hands openraft the newest checkpoint that is durable. It writes nothing: a checkpoint that fails for want of room
@@ -156,6 +178,7 @@ impl Taken {
     /// Writes and syncs it. Blocks.
     pub(crate) fn write(self) -> Result<(), CheckpointError> {
         let meta = write_stored_membership(&self.membership);
-        self.log.write_checkpoint(self.capture, self.applied, &meta, &self.state)
+        self.log
+            .write_checkpoint(self.capture, self.applied, &meta, &self.state)
     }
 }

@@ -22,8 +22,16 @@ impl AdminService for AdminDoor {
         let stats = self.queues.stats();
         let (storage, nacked) = (stats.storage, stats.failed_attempts());
         Ok(Response::new(GetStatsResponse {
-            queues: stats.queues.into_iter().map(|(name, queue)| (name, queue.ready)).collect(),
-            dead_letters: stats.dead_letters.into_iter().map(|(name, queue)| (name, queue.ready)).collect(),
+            queues: stats
+                .queues
+                .into_iter()
+                .map(|(name, queue)| (name, queue.ready))
+                .collect(),
+            dead_letters: stats
+                .dead_letters
+                .into_iter()
+                .map(|(name, queue)| (name, queue.ready))
+                .collect(),
             pending: stats.pending,
             delayed: stats.delayed,
             published: stats.totals.published,

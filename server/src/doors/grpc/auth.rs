@@ -28,7 +28,10 @@ impl<S> Layer<S> for ApiKeyLayer {
     type Service = ApiKeyService<S>;
 
     fn layer(&self, inner: S) -> ApiKeyService<S> {
-        ApiKeyService { inner, key: self.key.clone() }
+        ApiKeyService {
+            inner,
+            key: self.key.clone(),
+        }
     }
 }
 
@@ -62,6 +65,8 @@ where
         if request.uri().path().starts_with(OPEN_PREFIX) || self.key.accepts(given(request.headers())) {
             return Either::Left(self.inner.call(request));
         }
-        Either::Right(ready(Ok(unauthenticated().into_http::<Body>().map(axum::body::Body::new))))
+        Either::Right(ready(Ok(unauthenticated()
+            .into_http::<Body>()
+            .map(axum::body::Body::new))))
     }
 }

@@ -40,8 +40,17 @@ pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> 
     };
     let named = !json && !message.content_type.is_empty();
     let content_type = named.then_some((CONTENT_TYPE_HEADER, message.content_type.as_str()));
-    let headers = message.headers.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    batch.push(queue, &new, headers.filter(move |(key, _)| !named || *key != CONTENT_TYPE_HEADER).chain(content_type))
+    let headers = message
+        .headers
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    batch.push(
+        queue,
+        &new,
+        headers
+            .filter(move |(key, _)| !named || *key != CONTENT_TYPE_HEADER)
+            .chain(content_type),
+    )
 }
 
 /// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
@@ -56,7 +65,11 @@ fn nanos(duration: Option<&prost_types::Duration>, what: &str) -> Result<i64, Se
     let Some(duration) = duration else { return Ok(0) };
     let nanos = i128::from(duration.seconds) * 1_000_000_000 + i128::from(duration.nanos);
     i64::try_from(nanos.max(0)).map_err(|_| ServiceError::InvalidArgument {
-        what: format!("{what} is {} s; at most {} s are allowed", duration.seconds, i64::MAX / 1_000_000_000),
+        what: format!(
+            "{what} is {} s; at most {} s are allowed",
+            duration.seconds,
+            i64::MAX / 1_000_000_000
+        ),
     })
 }
 
@@ -99,10 +112,13 @@ pub(super) fn count(value: u32, what: &str, default: usize, max: usize) -> Resul
 fn timestamp_ns(unix_ns: u64) -> Timestamp {
     #[allow(clippy::cast_possible_truncation, reason = "under a thousand million")]
     let nanos = (unix_ns % 1_000_000_000) as i32;
-    Timestamp { seconds: i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX), nanos }
+    Timestamp {
+        seconds: i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX),
+        nanos,
+    }
 }
 
-pub(super) fn delivery(delivery: Delivery) -> DeliveryProto {
+pub(super) fn delivery(delivery: &Delivery) -> DeliveryProto {
     let token = Bytes::copy_from_slice(&delivery.token.to_bytes());
     proto(token, delivery.id, delivery.attempts, &delivery.record)
 }
@@ -112,7 +128,11 @@ pub(super) fn peeked(peeked: &Peeked) -> DeliveryProto {
 }
 
 fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_core::Record) -> DeliveryProto {
-    let mut content_type = if record.json { JSON_CONTENT_TYPE.to_owned() } else { String::new() };
+    let mut content_type = if record.json {
+        JSON_CONTENT_TYPE.to_owned()
+    } else {
+        String::new()
+    };
     let mut headers = std::collections::BTreeMap::new();
     for (key, value) in record.headers() {
         if key == CONTENT_TYPE_HEADER && !record.json {
@@ -130,7 +150,9 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
         priority: i32::from(record.priority),
         published_at: Some(timestamp_ns(record.published_ns)),
         attempts,
-        expires_at: record.expires.map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
+        expires_at: record
+            .expires
+            .map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
     }
 }
 
@@ -145,9 +167,15 @@ impl Handles {
     pub(super) fn read(tokens: Vec<Bytes>, ids: Vec<Bytes>) -> Result<Self, Status> {
         let given = tokens.len() + ids.len();
         if given > BATCH_MESSAGES_MAX {
-            return Err(invalid(format!("{given} tokens and ids; at most {BATCH_MESSAGES_MAX} are allowed")));
+            return Err(invalid(format!(
+                "{given} tokens and ids; at most {BATCH_MESSAGES_MAX} are allowed"
+            )));
         }
-        let mut read = Self { handles: Vec::with_capacity(given), names: Vec::with_capacity(given), malformed: Vec::new() };
+        let mut read = Self {
+            handles: Vec::with_capacity(given),
+            names: Vec::with_capacity(given),
+            malformed: Vec::new(),
+        };
         for token in tokens {
             let handle = DeliveryToken::from_bytes(&token).map(Handle::Token);
             read.add(token, handle);
@@ -189,5 +217,8 @@ fn failure(token: Bytes, error: SettleError) -> SettleFailure {
         SettleError::NotFound => SettleFailureReason::NotFound,
         SettleError::LeaseLost => SettleFailureReason::LeaseLost,
     };
-    SettleFailure { token, reason: reason.into() }
+    SettleFailure {
+        token,
+        reason: reason.into(),
+    }
 }

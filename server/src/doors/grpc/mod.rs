@@ -61,10 +61,15 @@ pub fn router(
 async fn unknown(request: Request<axum::body::Body>) -> Response<Body> {
     let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
     if request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
-        let text = format!("{} is not a method of this server; see `grpcurl -plaintext ADDRESS list`", request.uri().path());
+        let text = format!(
+            "{} is not a method of this server; see `grpcurl -plaintext ADDRESS list`",
+            request.uri().path()
+        );
         return tonic::Status::unimplemented(text).into_http();
     }
-    let mut response = Response::new(Body::new(String::from("this port speaks gRPC and the binary protocol\n")));
+    let mut response = Response::new(Body::new(String::from(
+        "this port speaks gRPC and the binary protocol\n",
+    )));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

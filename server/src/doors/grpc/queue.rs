@@ -49,7 +49,9 @@ impl QueueService for QueueDoor {
         convert::push(&mut batch, &request.queue, &message)?;
         let ids = self.queues.publish(batch).await?;
         let id = ids.first().ok_or(ServiceError::Stopped)?;
-        Ok(Response::new(PublishResponse { message_id: Bytes::copy_from_slice(&id.0) }))
+        Ok(Response::new(PublishResponse {
+            message_id: Bytes::copy_from_slice(&id.0),
+        }))
     }
 
     type PublishStreamStream = Answers<PublishStreamResponse>;
@@ -59,9 +61,15 @@ impl QueueService for QueueDoor {
         request: Request<Streaming<PublishStreamRequest>>,
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
         let queues = self.queues.clone();
-        let mut batches = Batches { queues: queues.clone(), queue: String::new(), batch: 0 };
+        let mut batches = Batches {
+            queues: queues.clone(),
+            queue: String::new(),
+            batch: 0,
+        };
         let (stopping, stopped) = (self.queues.clone(), self.queues.clone());
-        let requests = request.into_inner().take_until(async move { stopping.stopping().await });
+        let requests = request
+            .into_inner()
+            .take_until(async move { stopping.stopping().await });
         let encoded = requests.map(move |request| batches.encode(request?));
         let answers = encoded.map(move |encoded| {
             let queues = queues.clone();
@@ -69,7 +77,9 @@ impl QueueService for QueueDoor {
         });
         // What was taken is answered; then the publisher is told to go elsewhere.
         let end = stream::once(async move { stopped.is_stopping().then(|| Err(ServiceError::Stopped.into())) });
-        let answers = answers.buffered(PUBLISHES_IN_FLIGHT_MAX).chain(end.filter_map(std::future::ready));
+        let answers = answers
+            .buffered(PUBLISHES_IN_FLIGHT_MAX)
+            .chain(end.filter_map(std::future::ready));
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -79,7 +89,9 @@ impl QueueService for QueueDoor {
         let (lease, wait) = (convert::lease(request.lease)?, convert::wait(request.wait)?);
         let consumer = self.queues.detached_consumer();
         let deliveries = self.queues.consume(&consumer, &request.queue, max, lease, wait).await?;
-        Ok(Response::new(ConsumeResponse { deliveries: deliveries.into_iter().map(convert::delivery).collect() }))
+        Ok(Response::new(ConsumeResponse {
+            deliveries: deliveries.iter().map(convert::delivery).collect(),
+        }))
     }
 
     type SubscribeStream = Answers<SubscribeResponse>;
@@ -102,7 +114,10 @@ impl QueueService for QueueDoor {
 
     async fn nack(&self, request: Request<NackRequest>) -> Result<Response<NackResponse>, Status> {
         let request = request.into_inner();
-        let how = Settlement::Nack { delay: convert::delay(request.delay)?, dead_letter: request.dead_letter };
+        let how = Settlement::Nack {
+            delay: convert::delay(request.delay)?,
+            dead_letter: request.dead_letter,
+        };
         let handles = Handles::read(request.delivery_tokens, request.message_ids)?;
         let results = self.queues.settle(how, &handles.handles).await?;
         let (settled, failures) = handles.answer(&results);
@@ -125,7 +140,9 @@ impl QueueService for QueueDoor {
         let request = request.into_inner();
         let max = convert::count(request.max_messages, "max_messages", PEEK_DEFAULT, BATCH_MESSAGES_MAX)?;
         let peeked = self.queues.peek(&request.queue, max).await?;
-        Ok(Response::new(PeekResponse { deliveries: peeked.iter().map(convert::peeked).collect() }))
+        Ok(Response::new(PeekResponse {
+            deliveries: peeked.iter().map(convert::peeked).collect(),
+        }))
     }
 
     async fn purge_queue(&self, request: Request<PurgeQueueRequest>) -> Result<Response<PurgeQueueResponse>, Status> {
@@ -145,14 +162,23 @@ impl QueueService for QueueDoor {
         let request = request.into_inner();
         let page_size = convert::count(request.page_size, "page_size", PAGE_DEFAULT, BATCH_MESSAGES_MAX)?;
         let (queues, more) = self.queues.list(&request.prefix, &request.page_token, page_size);
-        let next_page_token = if more { queues.last().map(|queue| queue.name.clone()) } else { None };
+        let next_page_token = if more {
+            queues.last().map(|queue| queue.name.clone())
+        } else {
+            None
+        };
         let queues = queues.into_iter().map(queue).collect();
-        Ok(Response::new(ListQueuesResponse { queues, next_page_token: next_page_token.unwrap_or_default() }))
+        Ok(Response::new(ListQueuesResponse {
+            queues,
+            next_page_token: next_page_token.unwrap_or_default(),
+        }))
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
         let info = self.queues.queue(&request.into_inner().queue)?;
-        Ok(Response::new(GetQueueResponse { queue: Some(queue(info)) }))
+        Ok(Response::new(GetQueueResponse {
+            queue: Some(queue(info)),
+        }))
     }
 }
 
@@ -181,7 +207,9 @@ impl Batches {
         }
         let given = request.messages.len();
         if given == 0 || given > BATCH_MESSAGES_MAX {
-            return Err(invalid(format!("{given} messages in a batch; 1 to {BATCH_MESSAGES_MAX} are allowed")));
+            return Err(invalid(format!(
+                "{given} messages in a batch; 1 to {BATCH_MESSAGES_MAX} are allowed"
+            )));
         }
         self.batch += 1;
         let mut batch = self.queues.batch();
@@ -191,7 +219,11 @@ impl Batches {
                 failures.push(publish_failure(index, &error));
             }
         }
-        Ok(Encoded { batch, number: self.batch, failures })
+        Ok(Encoded {
+            batch,
+            number: self.batch,
+            failures,
+        })
     }
 }
 
@@ -203,7 +235,11 @@ struct Encoded {
 
 impl Encoded {
     async fn publish(self, queues: &Queues) -> Result<PublishStreamResponse, Status> {
-        let Self { batch, number, mut failures } = self;
+        let Self {
+            batch,
+            number,
+            mut failures,
+        } = self;
         let stored = batch.len();
         let message_ids = match queues.publish(batch).await {
             Ok(ids) => spread(&ids, &failures),
@@ -218,7 +254,11 @@ impl Encoded {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(PublishStreamResponse { batch: number, message_ids, failures })
+        Ok(PublishStreamResponse {
+            batch: number,
+            message_ids,
+            failures,
+        })
     }
 }
 
@@ -251,8 +291,21 @@ mod tests {
 
     #[test]
     fn refused_messages_leave_a_gap_in_the_ids() {
-        let failure = |index| PublishFailure { index, reason: String::new(), message: String::new(), retriable: false };
+        let failure = |index| PublishFailure {
+            index,
+            reason: String::new(),
+            message: String::new(),
+            retriable: false,
+        };
         let spread = spread(&[MessageId([1; 16]), MessageId([2; 16])], &[failure(0), failure(2)]);
-        assert_eq!(spread, [Bytes::new(), Bytes::from(vec![1; 16]), Bytes::new(), Bytes::from(vec![2; 16])]);
+        assert_eq!(
+            spread,
+            [
+                Bytes::new(),
+                Bytes::from(vec![1; 16]),
+                Bytes::new(),
+                Bytes::from(vec![2; 16])
+            ]
+        );
     }
 }

@@ -43,7 +43,10 @@ pub(super) async fn open(
     queues: Queues,
     mut requests: Streaming<SubscribeRequest>,
 ) -> Result<impl Stream<Item = Result<SubscribeResponse, Status>>, Status> {
-    let Some(SubscribeRequest { request: Some(Kind::Init(init)) }) = requests.message().await? else {
+    let Some(SubscribeRequest {
+        request: Some(Kind::Init(init)),
+    }) = requests.message().await?
+    else {
         return Err(invalid("the first request of a subscription has to be init"));
     };
     let subscription = Arc::new(Subscription::new(queues, init).await?);
@@ -71,7 +74,14 @@ impl Subscription {
         let lease = convert::lease(init.lease)?;
         let attachment = queues.attach(&init.queue).await?;
         let consumer = queues.consumer();
-        Ok(Self { queues, consumer, attachment, max_in_flight, max_batch, lease })
+        Ok(Self {
+            queues,
+            consumer,
+            attachment,
+            max_in_flight,
+            max_batch,
+            lease,
+        })
     }
 
     async fn deliver(&self, responses: &Responses) -> Result<(), Status> {
@@ -84,11 +94,18 @@ impl Subscription {
                 }
             }
             // A place in the channel first: what is leased can then be sent at once.
-            let Ok(permit) = responses.reserve().await else { return Ok(()) };
+            let Ok(permit) = responses.reserve().await else {
+                return Ok(());
+            };
             let max = free.min(self.max_batch);
-            let next = self.queues.next_deliveries(&self.consumer, &self.attachment, max, self.lease);
-            let deliveries = next.await?.into_iter().map(convert::delivery).collect();
-            permit.send(Ok(SubscribeResponse { deliveries, settled: Vec::new() }));
+            let next = self
+                .queues
+                .next_deliveries(&self.consumer, &self.attachment, max, self.lease);
+            let deliveries = next.await?.iter().map(convert::delivery).collect();
+            permit.send(Ok(SubscribeResponse {
+                deliveries,
+                settled: Vec::new(),
+            }));
         }
     }
 
@@ -105,7 +122,9 @@ impl Subscription {
             };
             let mut gathered = Gathered::new(first)?;
             while gathered.tokens.len() < BATCH_MESSAGES_MAX {
-                let Some(Some(next)) = requests.next().now_or_never() else { break };
+                let Some(Some(next)) = requests.next().now_or_never() else {
+                    break;
+                };
                 if let Some(other) = gathered.add(next?)? {
                     held_over = Some(other);
                     break;
@@ -128,7 +147,10 @@ impl Subscription {
         }
         let settled = answers(&parts, &tokens, &failures);
         if !settled.is_empty() {
-            let response = SubscribeResponse { deliveries: Vec::new(), settled };
+            let response = SubscribeResponse {
+                deliveries: Vec::new(),
+                settled,
+            };
             // A client that is gone ends the subscription by itself.
             let _ = responses.send(Ok(response)).await;
         }
@@ -153,7 +175,11 @@ struct Gathered {
 impl Gathered {
     fn new(request: SubscribeRequest) -> Result<Self, Status> {
         let (action, tokens, request_id) = read(request)?;
-        Ok(Self { action, parts: vec![(request_id, tokens.len())], tokens })
+        Ok(Self {
+            action,
+            parts: vec![(request_id, tokens.len())],
+            tokens,
+        })
     }
 
     /// Gives the request back if it asks for something else.
@@ -172,14 +198,19 @@ fn read(request: SubscribeRequest) -> Result<(Action, Vec<Bytes>, u64), Status> 
     match request.request {
         Some(Kind::Ack(ack)) => Ok((Action::Settle(Settlement::Ack), ack.delivery_tokens, ack.request_id)),
         Some(Kind::Nack(nack)) => {
-            let how = Settlement::Nack { delay: convert::delay(nack.delay)?, dead_letter: nack.dead_letter };
+            let how = Settlement::Nack {
+                delay: convert::delay(nack.delay)?,
+                dead_letter: nack.dead_letter,
+            };
             Ok((Action::Settle(how), nack.delivery_tokens, nack.request_id))
         }
         Some(Kind::Extend(extend)) => {
             let lease = convert::lease(extend.lease)?.ok_or_else(|| invalid("extend.lease is missing"))?;
             Ok((Action::Extend(lease), extend.delivery_tokens, extend.request_id))
         }
-        Some(Kind::Init(_)) => Err(invalid("init has to be the first request of a subscription, and the only one")),
+        Some(Kind::Init(_)) => Err(invalid(
+            "init has to be the first request of a subscription, and the only one",
+        )),
         None => Err(invalid("the request is empty")),
     }
 }
@@ -192,8 +223,15 @@ fn answers(parts: &[(u64, usize)], tokens: &[Bytes], failures: &[SettleFailure])
         let own = &tokens[start..start + count];
         start += count;
         if *request_id != 0 {
-            let failures = failures.iter().filter(|failure| own.contains(&failure.token)).cloned().collect();
-            answers.push(Settled { request_id: *request_id, failures });
+            let failures = failures
+                .iter()
+                .filter(|failure| own.contains(&failure.token))
+                .cloned()
+                .collect();
+            answers.push(Settled {
+                request_id: *request_id,
+                failures,
+            });
         }
     }
     answers
@@ -206,11 +244,27 @@ mod tests {
     #[test]
     fn only_numbered_requests_are_answered_and_only_with_their_own_failures() {
         let token = |n: u8| Bytes::from(vec![n]);
-        let failure = |n| SettleFailure { token: token(n), reason: 2 };
-        let answers = answers(&[(0, 1), (7, 2), (8, 1)], &[token(1), token(2), token(3), token(4)], &[failure(1), failure(3)]);
-        assert_eq!(answers, [
-            Settled { request_id: 7, failures: vec![failure(3)] },
-            Settled { request_id: 8, failures: Vec::new() },
-        ]);
+        let failure = |n| SettleFailure {
+            token: token(n),
+            reason: 2,
+        };
+        let answers = answers(
+            &[(0, 1), (7, 2), (8, 1)],
+            &[token(1), token(2), token(3), token(4)],
+            &[failure(1), failure(3)],
+        );
+        assert_eq!(
+            answers,
+            [
+                Settled {
+                    request_id: 7,
+                    failures: vec![failure(3)]
+                },
+                Settled {
+                    request_id: 8,
+                    failures: Vec::new()
+                },
+            ]
+        );
     }
 }

@@ -211,10 +211,39 @@ fn a_recycled_file_has_its_new_name_on_the_device_before_it_counts() {
         let applied = append_some(30);
         checkpoint(&group, applied);
     }
-    // Nothing but the log syncs names from here on.
-    let last = append_some(200);
+    // With room for no other file, nothing else syncs names from here on.
+    files.set_room(Some(0));
+    let mut last = index;
+    while append(&group, 1, last + 1, vec![7; 1500].into()).is_ok() {
+        last += 1;
+    }
+    assert!(last > index + 45, "there was no file to be recycled");
     let log = open(&files.lose_unsynced()).unwrap();
     assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, last)));
+}
+
+#[test]
+fn files_that_a_capture_points_into_stay_until_its_checkpoint_is_written() {
+    let files = SimFiles::new();
+    let log = open_with(&files, compacting());
+    let mut writer = Writer::new(&log);
+    sparse(&mut writer);
+    eventually("a segment", || log.usage().segment_bytes > 0);
+    let (capture, applied, then) = (writer.group.capture(), writer.index, writer.model.clone());
+    for stream in 0..40 {
+        let kept = stream % 10 + 20;
+        writer.commit(&Plan::free(stream, kept, 3));
+    }
+    assert_eq!(log.usage().rows, 0);
+    // Long enough for files that nobody needs to go.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    writer
+        .group
+        .write_checkpoint(capture, id(1, applied), b"meta", b"state")
+        .unwrap();
+    let log = open(&files.after_kill()).unwrap();
+    then.check(&log.group(GROUP));
+    drop(writer);
 }
 
 #[test]

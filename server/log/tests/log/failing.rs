@@ -144,12 +144,17 @@ fn what_a_policy_does_not_sync_survives_the_process_and_an_interval_syncs_in_tim
         std::thread::sleep(Duration::from_millis(50));
         let killed = files.after_kill();
         let lost = files.lose_unsynced();
-        let state = Log::open(config(), Arc::new(killed)).unwrap().group(GROUP).raft_state();
+        let log = Log::open(config(), Arc::new(killed.clone())).unwrap();
+        let state = log.group(GROUP).raft_state();
         assert_eq!(
             (state.last, state.vote),
             (Some(id(1, 1)), Some(Bytes::from_static(b"vote"))),
             "{sync:?}"
         );
+        // What a start has found counts, and a power loss does not take it away any more.
+        let log_after = Log::open(config(), Arc::new(killed.lose_unsynced())).unwrap();
+        assert_eq!(log_after.group(GROUP).raft_state().last, Some(id(1, 1)), "{sync:?}");
+        drop(log);
         let state = Log::open(config(), Arc::new(lost)).unwrap().group(GROUP).raft_state();
         assert_eq!(
             (state.last.is_some(), state.vote),

@@ -23,8 +23,9 @@ const HTTP1_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// How soon a peer that is gone without a word is noticed: interval plus timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// For the whole head of a request, and for the next request on an idle HTTP/1 connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the whole head of a request, and for the next request on an idle HTTP/1 connection: half a request holds a place
+/// among the connections no longer than a whole one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of HTTP connections, shared by those of a port.
 pub(super) type Http = Builder<TokioExecutor>;

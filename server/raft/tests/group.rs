@@ -205,3 +205,29 @@ async fn proposals_after_the_end_are_refused() {
     group.shutdown().await;
     assert!(matches!(group.propose(add(&[1])).await, Err(ProposeError::Stopped)));
 }
+
+/// What cannot be synced is not acknowledged, and nothing is after it: the group ends instead of trying again.
+#[tokio::test]
+async fn a_failed_sync_stops_the_group() {
+    let files = boltq_log::testing::SimFiles::new();
+    let storage = Storage::Disk {
+        dir: "/simulated".into(),
+    };
+    let config = LogConfig {
+        storage,
+        ..LogConfig::default()
+    };
+    let log = Log::open(config, Arc::new(files.clone())).unwrap();
+    let adder = Arc::new(Adder::default());
+    let group_config = GroupConfig::new(GROUP, NodeId(7));
+    let group = Group::open(group_config, log.group(GROUP), adder.clone()).await.unwrap();
+    adder.led().await;
+    group.propose(add(&[1])).await.unwrap();
+    files.fail_sync(1);
+    assert!(matches!(group.propose(add(&[1])).await, Err(ProposeError::Stopped)));
+    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed()).await.unwrap();
+    assert!(reason.contains("sync"), "{reason}");
+    assert!(group.propose(add(&[1])).await.is_err());
+    assert_eq!(*adder.sum.lock(), 1);
+    group.shutdown().await;
+}

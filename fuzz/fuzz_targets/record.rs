@@ -1,0 +1,32 @@
+//! Messages as they lie in the log: what is read can be written again and read as the same.
+
+#![no_main]
+
+use boltq_core::{Record, RecordBuilder, RecordHead};
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let head = RecordHead::read(data);
+    let Ok(record) = Record::read(&Bytes::copy_from_slice(data)) else {
+        return;
+    };
+    let head = head.expect("the head of a record that is whole");
+    assert!(head.bytes <= data.len() && record.payload.len() < head.bytes);
+    assert_eq!(
+        (head.priority, head.expires, head.due),
+        (record.priority, record.expires, record.due)
+    );
+    let mut written = BytesMut::new();
+    let builder = RecordBuilder {
+        json: record.json,
+        priority: record.priority,
+        published_ns: record.published_ns,
+        expires: record.expires,
+        due: record.due,
+        id: record.id,
+        payload: &record.payload,
+    };
+    builder.write(record.headers(), &mut written);
+    assert_eq!(Record::read(&written.freeze()), Ok(record));
+});

@@ -1,0 +1,39 @@
+//! Requests of the binary protocol: a code byte, then the body.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "parts of it are for replies")]
+#[path = "../../server/src/doors/tcp/body.rs"]
+mod body;
+#[path = "../../server/src/doors/tcp/command.rs"]
+mod command;
+#[path = "../../server/src/doors/tcp/request.rs"]
+mod request;
+
+use command::Command;
+use request::{Publish, Request, Single};
+
+/// Errors quote what was sent, but never all of it.
+const REFUSAL_BYTES_MAX: usize = 300;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((code, body)) = data.split_first() else { return };
+    match Request::read(Command::of(*code), body) {
+        Request::Publish(publish) => check(&publish, body),
+        Request::Consume(name) | Request::Ack(name) | Request::Nack(name) => assert!(!name.is_empty()),
+        Request::Single(Single::Refused(text)) => assert!(text.len() <= REFUSAL_BYTES_MAX, "{}", text.len()),
+        Request::Single(_) => {}
+    }
+});
+
+/// The payload goes into other frames as it is, so it has to be one JSON value. It never grows, and keys are unique.
+fn check(publish: &Publish<'_>, body: &[u8]) {
+    assert!(!publish.topic.is_empty());
+    let payload = publish.payload();
+    assert!(payload.len() <= body.len() || payload == b"null");
+    let raw: &serde_json::value::RawValue = serde_json::from_slice(payload).expect("one JSON value");
+    assert_eq!(raw.get().as_bytes(), payload);
+    assert!(publish.headers.is_sorted_by(|a, b| a.0 < b.0));
+}

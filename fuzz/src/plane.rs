@@ -1,0 +1,131 @@
+//! Queue planes that anybody's bytes led to.
+
+use std::sync::LazyLock;
+
+use boltq_core::{Applied, DecodeError, Millis, RecordHead, StateMachine, StorageEffect};
+use boltq_queue::command::{self, FailWriter, Settle, SettleWriter};
+use boltq_queue::{ConsumerId, Effect, Handle, Machine, Outcome, Plane, QueueId, Settings};
+use bytes::BytesMut;
+
+const SETTINGS: Settings = Settings {
+    max_retry: 5,
+    backoff_first_ms: 100,
+    backoff_max_ms: 30_000,
+    ack_timeout_ms: 30_000,
+};
+const CONSUMER: ConsumerId = ConsumerId(1);
+/// Queues of the recorded snapshot, and one more.
+const QUEUES: u32 = 4;
+const LEASED_MAX: usize = 16;
+
+/// The recorded snapshot: three queues with messages of every kind.
+pub static RECORDED: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let text = include_str!("../../tests/vectors/queue/snapshot-v1.txt").trim();
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
+    (0..text.len()).step_by(2).map(byte).collect()
+});
+
+/// A plane that does not lead.
+pub fn plane(machine: Machine) -> Plane {
+    Plane::new(machine, SETTINGS)
+}
+
+/// Applies a command of `entry`, and checks what has to be true whatever it is: a command that is refused changes nothing,
+/// and records that were placed are where they are said to be.
+pub fn apply(
+    plane: &mut Plane,
+    time: Millis,
+    entry: &[u8],
+    command: &[u8],
+    offset: u32,
+) -> Result<Outcome, DecodeError> {
+    let before = plane.machine().snapshot();
+    let mut applied: Applied<Effect> = Applied::default();
+    let outcome = plane.apply(time, command, offset, &mut applied);
+    if outcome.is_err() {
+        assert_eq!(plane.machine().snapshot(), before, "a refused command changed something");
+        assert!(applied.storage.is_empty() && applied.effects.is_empty());
+    }
+    for effect in applied.storage {
+        check_effect(effect, entry);
+    }
+    outcome
+}
+
+fn check_effect(effect: StorageEffect, entry: &[u8]) {
+    match effect {
+        StorageEffect::Placed {
+            count, offset, bytes, ..
+        } => {
+            let (start, end) = (offset as usize, offset as usize + bytes as usize);
+            let mut records = &entry[start..end];
+            for _ in 0..count {
+                let head = RecordHead::read(records).expect("a record that was placed");
+                records = &records[head.bytes..];
+            }
+            assert!(count > 0 && records.is_empty(), "records do not fill their place");
+        }
+        StorageEffect::Freed { count, .. } => assert!(count > 0),
+    }
+}
+
+/// Leads, hands out, settles in every way, lets time pass, and checks that the state survives being written and read.
+pub fn exercise(mut plane: Plane, now: Millis) {
+    plane.lead(now);
+    for queue in (0..QUEUES).map(QueueId) {
+        settle(&mut plane, queue, now);
+        let runs = plane.begin_purge(queue);
+        run(&mut plane, now, |out| command::purge(out, &runs));
+        plane.stats(queue);
+        plane.peek(queue, LEASED_MAX, &mut Vec::new());
+    }
+    let mut timed_out = Vec::new();
+    plane.tick(Millis::MAX, &mut timed_out, LEASED_MAX);
+    plane.next_tick();
+    plane.take_woken(&mut Vec::new());
+    plane.release_consumer(CONSUMER, now);
+    plane.follow();
+    let snapshot = plane.machine().snapshot();
+    let restored = Machine::restore(&snapshot).expect("a snapshot that was written");
+    assert_eq!(restored.snapshot(), snapshot);
+}
+
+fn settle(plane: &mut Plane, queue: QueueId, now: Millis) {
+    let mut leased = Vec::new();
+    plane.lease(queue, CONSUMER, LEASED_MAX, 1_000, now, &mut leased);
+    for (position, leased) in leased.into_iter().enumerate() {
+        let place = leased.place;
+        let token = Handle::Token {
+            place,
+            lease: leased.lease,
+        };
+        plane.extend(token, 2_000, now).expect("a lease that was just given");
+        match position % 4 {
+            0 => plane.release(place, now),
+            1 => drop(plane.claim(token, now).expect("a lease that is held")),
+            2 => {
+                plane.claim(token, now).expect("a lease that is held");
+                run(plane, now, |out| {
+                    let mut writer = SettleWriter::begin(out, Settle::Ack);
+                    writer.push(out, place);
+                    writer.finish(out);
+                });
+            }
+            _ => {
+                let claim = plane.claim(Handle::Place(place), now).expect("a lease that is held");
+                let not_before = plane.not_before(claim.attempts.saturating_add(1), now, 0);
+                run(plane, now, |out| {
+                    let mut writer = FailWriter::begin(out);
+                    writer.push(out, place, not_before);
+                    writer.finish(out);
+                });
+            }
+        }
+    }
+}
+
+fn run(plane: &mut Plane, now: Millis, write: impl FnOnce(&mut BytesMut)) {
+    let mut out = BytesMut::new();
+    write(&mut out);
+    apply(plane, now, &out, &out, 0).expect("a command that was just written");
+}

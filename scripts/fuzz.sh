@@ -82,7 +82,7 @@ run() {
     local target="$1" corpus="$work/$1" log="$work/$1.log" failures="$BUILD/failures/$1/"
     mkdir -p "$corpus" "$failures"
     seed "$target" "$corpus"
-    if ! "$BUILD/$HOST/release/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb="$RSS_MIB_MAX" \
+    if ! RUST_BACKTRACE=1 "$BUILD/$HOST/release/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb="$RSS_MIB_MAX" \
         -timeout="$RUN_SECONDS_MAX" -print_final_stats=1 -artifact_prefix="$failures" "$corpus" > "$log" 2>&1; then
         echo "fuzz $target: FAILED" >&2
         grep -v '^#' "$log" | tail -n 40 >&2

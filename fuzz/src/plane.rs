@@ -76,12 +76,12 @@ pub fn exercise(mut plane: Plane, now: Millis) {
         settle(&mut plane, queue, now);
         let runs = plane.begin_purge(queue);
         run(&mut plane, now, |out| command::purge(out, &runs));
-        plane.stats(queue);
+        assert_eq!(plane.stats(queue).is_some(), plane.queue_name(queue).is_some());
         plane.peek(queue, LEASED_MAX, &mut Vec::new());
     }
     let mut timed_out = Vec::new();
     plane.tick(Millis::MAX, &mut timed_out, LEASED_MAX);
-    plane.next_tick();
+    let _ = plane.next_tick();
     plane.take_woken(&mut Vec::new());
     plane.release_consumer(CONSUMER, now);
     plane.follow();

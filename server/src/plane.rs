@@ -231,6 +231,14 @@ impl GroupHandler for QueuePlane {
         })
     }
 
+    fn share(outcome: &mut Outcome, items: u32) -> Outcome {
+        match outcome {
+            Outcome::Published(runs) => Outcome::Published(runs.take_front(u64::from(items))),
+            // Only publishes are joined.
+            other => other.clone(),
+        }
+    }
+
     fn snapshot(&self) -> Vec<u8> {
         self.plane.lock().machine().snapshot()
     }

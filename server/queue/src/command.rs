@@ -81,6 +81,16 @@ pub struct PublishWriter {
     count_at: usize,
 }
 
+/// Where in a publish the number of its records stands.
+pub const PUBLISH_COUNT_AT: usize = 1;
+
+/// Where in a publish to `queue` its records begin. Publishes to one queue can be joined: their records, side by side,
+/// behind one head with the sum of their numbers, are a publish that gives the same places in the same order.
+#[must_use]
+pub fn publish_records_at(queue: &str) -> usize {
+    PUBLISH_COUNT_AT + 4 + 4 + queue.len()
+}
+
 impl PublishWriter {
     /// Starts a publish to `queue`, which is created when it does not exist.
     pub fn begin(out: &mut BytesMut, queue: &str) -> Self {

@@ -110,6 +110,31 @@ impl Runs {
         }
     }
 
+    /// Takes the first `count` messages out, or all if there are fewer.
+    #[must_use]
+    pub fn take_front(&mut self, count: u64) -> Self {
+        let mut taken = Self::new();
+        let mut rest = Self::new();
+        let mut wanted = count;
+        for run in self.iter() {
+            let front = run.count.min(wanted);
+            wanted -= front;
+            if front > 0 {
+                taken.push(Run { count: front, ..*run });
+            }
+            if front < run.count {
+                let first = Seq(run.first.0 + front);
+                rest.push(Run {
+                    first,
+                    count: run.count - front,
+                    ..*run
+                });
+            }
+        }
+        *self = rest;
+        taken
+    }
+
     /// The messages one by one.
     pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
         self.iter().copied().flat_map(Run::places)
@@ -192,5 +217,24 @@ mod tests {
         assert_eq!(&runs[..], [run(1), run(3), run(5)]);
         let seqs: Vec<_> = runs.places().map(|place| place.seq.0).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn the_front_of_runs_is_taken_out_and_the_rest_stays() {
+        let run = |stream, first, count| Run {
+            stream: StreamId(stream),
+            first: Seq(first),
+            count,
+        };
+        let mut runs = Runs::new();
+        for part in [run(1, 5, 3), run(2, 1, 2), run(1, 8, 1)] {
+            runs.push(part);
+        }
+        assert_eq!(&*runs.take_front(1), [run(1, 5, 1)]);
+        assert_eq!(&*runs.take_front(3), [run(1, 6, 2), run(2, 1, 1)]);
+        assert_eq!(&*runs.take_front(0), []);
+        assert_eq!(&*runs, [run(2, 2, 1), run(1, 8, 1)]);
+        assert_eq!(&*runs.take_front(9), [run(2, 2, 1), run(1, 8, 1)]);
+        assert!(runs.is_empty());
     }
 }

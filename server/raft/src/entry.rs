@@ -20,6 +20,19 @@ pub struct Proposal {
     bytes: BytesMut,
     commands: usize,
     open: Option<usize>,
+    joint: Option<Joint>,
+}
+
+/// Says of a command that it is a head and a number of items, so that it can take over the items of others with the same
+/// head: many callers that each bring one item then make one command, with its head once and its items side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joint {
+    /// Where in the command the number of items is, a u32.
+    pub count_at: usize,
+    /// Where the items begin. What stands before, apart from the number, is the head.
+    pub items_at: usize,
+    /// The number of items.
+    pub count: u32,
 }
 
 impl Proposal {
@@ -34,6 +47,7 @@ impl Proposal {
     pub fn begin(&mut self) -> &mut BytesMut {
         self.end();
         self.open = Some(self.bytes.len());
+        self.joint = None;
         self.commands += 1;
         self.bytes.put_u32_le(0);
         &mut self.bytes
@@ -50,6 +64,14 @@ impl Proposal {
             // Batches are limited to a few MiB at the doors.
             let length = u32::try_from(self.bytes.len() - start - LENGTH_BYTES).unwrap_or(u32::MAX);
             self.bytes[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// Allows the command, if it is the only one, to be joined with others. The caller then gets the part of the outcome that
+    /// belongs to its items, see [`crate::GroupHandler::share`].
+    pub fn allow_joining(&mut self, joint: Joint) {
+        if self.commands == 1 {
+            self.joint = Some(joint);
         }
     }
 
@@ -72,15 +94,77 @@ impl Proposal {
     }
 }
 
-/// Packs proposals, which were ended, into the data of an entry.
-pub(crate) fn pack<'a>(time: Millis, proposals: impl Iterator<Item = &'a Proposal>, bytes: usize) -> Bytes {
+/// Which outcomes of an entry belong to a proposal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// The next ones, whole.
+    Commands(usize),
+    /// A part of one: of the next one, or of the same as the proposal before.
+    Items { count: u32, same: bool },
+}
+
+/// A command at the end of the packed data that can take over more items.
+struct Open {
+    start: usize,
+    joint: Joint,
+}
+
+impl Open {
+    fn takes(&self, data: &[u8], command: &[u8], joint: &Joint) -> bool {
+        let same_shape = (self.joint.count_at, self.joint.items_at) == (joint.count_at, joint.items_at);
+        let own = data.get(self.start + LENGTH_BYTES..).unwrap_or_default();
+        let heads = [0..joint.count_at, joint.count_at + LENGTH_BYTES..joint.items_at];
+        same_shape && heads.into_iter().all(|part| own.get(part.clone()) == command.get(part))
+    }
+
+    fn add(&mut self, data: &mut BytesMut, items: &[u8], count: u32) {
+        data.put_slice(items);
+        self.joint.count = self.joint.count.saturating_add(count);
+        let length = u32::try_from(data.len() - self.start - LENGTH_BYTES).unwrap_or(u32::MAX);
+        data[self.start..self.start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        let count_at = self.start + LENGTH_BYTES + self.joint.count_at;
+        data[count_at..count_at + LENGTH_BYTES].copy_from_slice(&self.joint.count.to_le_bytes());
+    }
+}
+
+/// Packs proposals, which were ended, into the data of an entry, and says what of its outcomes is whose.
+pub(crate) fn pack<'a>(
+    time: Millis,
+    proposals: impl Iterator<Item = &'a Proposal>,
+    bytes: usize,
+) -> (Bytes, Vec<Share>) {
     let mut data = BytesMut::with_capacity(HEADER_BYTES + bytes);
     data.put_u8(FORMAT);
     data.put_u64_le(time.0);
+    let mut open: Option<Open> = None;
+    let mut shares = Vec::with_capacity(proposals.size_hint().0);
     for proposal in proposals {
-        data.put_slice(&proposal.bytes);
+        let command = proposal.bytes.get(LENGTH_BYTES..).unwrap_or_default();
+        match (&mut open, proposal.joint) {
+            (Some(open), Some(joint)) if open.takes(&data, command, &joint) => {
+                open.add(&mut data, &command[joint.items_at..], joint.count);
+                shares.push(Share::Items {
+                    count: joint.count,
+                    same: true,
+                });
+            }
+            (_, joint) => {
+                open = joint.map(|joint| Open {
+                    start: data.len(),
+                    joint,
+                });
+                data.put_slice(&proposal.bytes);
+                shares.push(match joint {
+                    Some(joint) => Share::Items {
+                        count: joint.count,
+                        same: false,
+                    },
+                    None => Share::Commands(proposal.commands),
+                });
+            }
+        }
     }
-    data.freeze()
+    (data.freeze(), shares)
 }
 
 /// One command of an entry.
@@ -158,7 +242,8 @@ mod tests {
     #[test]
     fn commands_come_back_in_order_with_their_offsets() {
         let proposals = [proposal(&[b"one", b""]), proposal(&[b"three"])];
-        let data = pack(Millis(7), proposals.iter(), 100);
+        let (data, shares) = pack(Millis(7), proposals.iter(), 100);
+        assert_eq!(shares, [Share::Commands(2), Share::Commands(1)]);
         let commands = Commands::read(&data).unwrap();
         assert_eq!(commands.time(), Millis(7));
         let read: Vec<_> = commands
@@ -173,10 +258,86 @@ mod tests {
 
     #[test]
     fn a_cut_entry_is_refused() {
-        let data = pack(Millis(7), [proposal(&[b"one"])].iter(), 100);
+        let (data, _) = pack(Millis(7), [proposal(&[b"one"])].iter(), 100);
         for end in 0..data.len() {
             let cut = Commands::read(&data[..end]).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             assert!(cut.is_err() || end == HEADER_BYTES, "{end}");
         }
+    }
+
+    /// `head` before and behind the number of items, which are bytes.
+    fn joinable(before: &[u8], behind: &[u8], items: &[u8]) -> Proposal {
+        let mut proposal = Proposal::new();
+        let out = proposal.begin();
+        out.put_slice(before);
+        let count = u32::try_from(items.len()).unwrap();
+        out.put_u32_le(count);
+        out.put_slice(behind);
+        out.put_slice(items);
+        let count_at = before.len();
+        let items_at = count_at + 4 + behind.len();
+        proposal.allow_joining(Joint {
+            count_at,
+            items_at,
+            count,
+        });
+        proposal.end();
+        proposal
+    }
+
+    #[test]
+    fn commands_with_the_same_head_that_follow_each_other_become_one() {
+        let proposals = [
+            joinable(b"p", b"queue", b"a"),
+            joinable(b"p", b"queue", b"bc"),
+            joinable(b"p", b"other", b"d"),
+            joinable(b"p", b"queue", b"e"),
+            proposal(&[b"x"]),
+            joinable(b"p", b"queue", b"f"),
+            joinable(b"q", b"queue", b"g"),
+            joinable(b"q", b"queue", b"h"),
+        ];
+        let (data, shares) = pack(Millis(7), proposals.iter(), 100);
+        let read: Vec<_> = Commands::read(&data)
+            .unwrap()
+            .map(|c| c.unwrap().bytes.to_vec())
+            .collect();
+        assert_eq!(
+            read,
+            [
+                b"p\x03\0\0\0queueabc".to_vec(),
+                b"p\x01\0\0\0otherd".to_vec(),
+                b"p\x01\0\0\0queuee".to_vec(),
+                b"x".to_vec(),
+                b"p\x01\0\0\0queuef".to_vec(),
+                b"q\x02\0\0\0queuegh".to_vec(),
+            ]
+        );
+        let items = |count, same| Share::Items { count, same };
+        let wanted = [
+            items(1, false),
+            items(2, true),
+            items(1, false),
+            items(1, false),
+            Share::Commands(1),
+            items(1, false),
+            items(1, false),
+            items(1, true),
+        ];
+        assert_eq!(shares, wanted);
+    }
+
+    #[test]
+    fn a_proposal_of_several_commands_is_not_joined() {
+        let mut proposal = joinable(b"p", b"", b"a");
+        proposal.begin().put_slice(b"x");
+        proposal.allow_joining(Joint {
+            count_at: 1,
+            items_at: 5,
+            count: 1,
+        });
+        proposal.end();
+        let (_, shares) = pack(Millis(7), [joinable(b"p", b"", b"a"), proposal].iter(), 100);
+        assert_eq!(shares, [Share::Items { count: 1, same: false }, Share::Commands(2)]);
     }
 }

@@ -45,6 +45,10 @@ pub trait GroupHandler: Send + Sync + 'static {
     /// The entry cannot be understood or placed. The group stops.
     fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Self::Outcome>, ApplyError>;
 
+    /// Takes the part that belongs to the first `items` items out of the outcome of a command that was joined from several,
+    /// see [`Proposal::allow_joining`].
+    fn share(outcome: &mut Self::Outcome, items: u32) -> Self::Outcome;
+
     /// The state after the last entry that was applied.
     fn snapshot(&self) -> Vec<u8>;
 
@@ -143,7 +147,7 @@ impl<H: GroupHandler> Group<H> {
         )
         .await
         .map_err(|error| raft_error(config.group, &error))?;
-        let proposer = Proposer::new(config.proposal_bytes_max);
+        let proposer = Proposer::new(config.proposal_bytes_max, H::share);
         let inner = Arc::new(Inner {
             config,
             raft,

@@ -21,6 +21,6 @@ mod store;
 mod types;
 
 pub use config::GroupConfig;
-pub use entry::{Command, Commands, Proposal};
+pub use entry::{Command, Commands, Joint, Proposal};
 pub use error::{ApplyError, GroupError, ProposeError};
 pub use group::{Group, GroupHandler, GroupStatus};

@@ -17,7 +17,7 @@ use openraft::errors::ClientWriteError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::entry::{Proposal, pack};
+use crate::entry::{Proposal, Share, pack};
 use crate::error::ProposeError;
 use crate::types::{EntryData, Reply, WriteResult};
 
@@ -85,20 +85,25 @@ struct Shared<O> {
     closed: AtomicBool,
 }
 
+/// Takes the part of the first items out of the outcome of a joined command.
+type TakeShare<O> = fn(&mut O, u32) -> O;
+
 pub(crate) struct Proposer<O> {
     shared: Arc<Shared<O>>,
+    take_share: TakeShare<O>,
 }
 
 impl<O> Clone for Proposer<O> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
+            take_share: self.take_share,
         }
     }
 }
 
 impl<O: Send + Sync + 'static> Proposer<O> {
-    pub(crate) fn new(proposal_bytes_max: usize) -> Self {
+    pub(crate) fn new(proposal_bytes_max: usize, take_share: TakeShare<O>) -> Self {
         let budget_permits = (proposal_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             shared: Arc::new(Shared {
@@ -112,6 +117,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 budget_permits,
                 closed: AtomicBool::new(false),
             }),
+            take_share,
         }
     }
 
@@ -193,13 +199,17 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         S: openraft::storage::RaftStateMachine<crate::types::TypeConfig>,
     {
         let bytes = batch.iter().map(|waiting| waiting.proposal.len()).sum();
-        let data = pack(now(), batch.iter().map(|waiting| &waiting.proposal), bytes);
-        let waiters: Vec<_> = batch.into_iter().map(|w| (w.proposal.commands(), w.reply)).collect();
+        let (data, shares) = pack(now(), batch.iter().map(|waiting| &waiting.proposal), bytes);
+        let waiters: Vec<_> = shares
+            .into_iter()
+            .zip(batch.into_iter().map(|waiting| waiting.reply))
+            .collect();
+        let take_share = self.take_share;
         self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
         let flight = Flight(self.shared.clone());
         let reply = Reply::new(move |result: WriteResult| {
             drop(flight);
-            answer(result, waiters);
+            answer(result, waiters, take_share);
         });
         if let Err(error) = raft.write(EntryData(data)).responder(reply).await {
             // The reply was dropped with the request, so the callers know already.
@@ -218,9 +228,9 @@ impl<O> Drop for Flight<O> {
     }
 }
 
-type Waiter<O> = (usize, oneshot::Sender<Result<Vec<O>, ProposeError>>);
+type Waiter<O> = (Share, oneshot::Sender<Result<Vec<O>, ProposeError>>);
 
-fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>) {
+fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>, take_share: TakeShare<O>) {
     let outcomes = match result {
         Ok(response) => response.data.0.and_then(|outcomes| outcomes.downcast::<Vec<O>>().ok()),
         Err(error) => {
@@ -248,8 +258,22 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>) {
         return;
     }
     let mut outcomes = outcomes.into_iter();
-    for (count, reply) in waiters {
-        let _ = reply.send(Ok(outcomes.by_ref().take(count).collect()));
+    let mut shared = None;
+    for (share, reply) in waiters {
+        let own = match share {
+            Share::Commands(count) => outcomes.by_ref().take(count).collect(),
+            Share::Items { count, same } => {
+                if !same {
+                    shared = outcomes.next();
+                }
+                shared
+                    .as_mut()
+                    .map(|outcome| take_share(outcome, count))
+                    .into_iter()
+                    .collect()
+            }
+        };
+        let _ = reply.send(Ok(own));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use boltq_core::{DecodeError, GroupId, NodeId};
 use boltq_log::{EntryId, Log, LogConfig, OsFiles, Storage};
-use boltq_raft::{ApplyError, Commands, Group, GroupConfig, GroupHandler, Proposal, ProposeError};
+use boltq_raft::{ApplyError, Commands, Group, GroupConfig, GroupHandler, Joint, Proposal, ProposeError};
 use bytes::BufMut;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -39,7 +39,14 @@ impl GroupHandler for Adder {
         let mut sum = self.sum.lock();
         let mut outcomes = Vec::new();
         for command in commands {
-            let number = u64::from_le_bytes(command?.bytes.try_into().unwrap());
+            let bytes = command?.bytes;
+            if bytes.len() == 4 {
+                // The outcome is the sum before, from which the shares go on.
+                outcomes.push(*sum);
+                *sum += u64::from(u32::from_le_bytes(bytes.try_into().unwrap()));
+                continue;
+            }
+            let number = u64::from_le_bytes(bytes.try_into().unwrap());
             if number == 0 {
                 return Err(DecodeError::Invalid {
                     what: "number",
@@ -51,6 +58,12 @@ impl GroupHandler for Adder {
             outcomes.push(*sum);
         }
         Ok(outcomes)
+    }
+
+    /// Of a command `count, number`, which adds the number `count` times: the sum after the first `items`.
+    fn share(outcome: &mut u64, items: u32) -> u64 {
+        *outcome += u64::from(items);
+        *outcome
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -128,6 +141,35 @@ async fn many_callers_get_their_own_outcomes() {
     sums.sort_unstable();
     assert_eq!(sums, (1..=200).map(|n| n * 2).collect::<Vec<u64>>());
     assert_eq!(*adder.sum.lock(), 400);
+    group.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joined_commands_give_each_caller_its_own_part() {
+    let (_log, adder, group) = open(Storage::Memory, |_| ()).await;
+    let callers = (0..200).map(|_| {
+        let group = group.clone();
+        tokio::spawn(async move {
+            let mut proposal = Proposal::new();
+            proposal.begin().put_u32_le(2);
+            proposal.allow_joining(Joint {
+                count_at: 0,
+                items_at: 4,
+                count: 2,
+            });
+            group.propose(proposal).await.unwrap()
+        })
+    });
+    let mut sums = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        sums.extend(caller.await.unwrap());
+    }
+    sums.sort_unstable();
+    sums.dedup();
+    assert_eq!(sums.len(), 200, "{sums:?}");
+    assert_eq!(*adder.sum.lock(), 400);
+    let entries = group.status().applied_entries;
+    assert!(entries < 200, "{entries} entries for 200 commands");
     group.shutdown().await;
 }
 
@@ -220,12 +262,16 @@ async fn a_failed_sync_stops_the_group() {
     let log = Log::open(config, Arc::new(files.clone())).unwrap();
     let adder = Arc::new(Adder::default());
     let group_config = GroupConfig::new(GROUP, NodeId(7));
-    let group = Group::open(group_config, log.group(GROUP), adder.clone()).await.unwrap();
+    let group = Group::open(group_config, log.group(GROUP), adder.clone())
+        .await
+        .unwrap();
     adder.led().await;
     group.propose(add(&[1])).await.unwrap();
     files.fail_sync(1);
     assert!(matches!(group.propose(add(&[1])).await, Err(ProposeError::Stopped)));
-    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed()).await.unwrap();
+    let reason = tokio::time::timeout(Duration::from_secs(5), group.failed())
+        .await
+        .unwrap();
     assert!(reason.contains("sync"), "{reason}");
     assert!(group.propose(add(&[1])).await.is_err());
     assert_eq!(*adder.sum.lock(), 1);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
 use boltq_core::{Millis, RecordBuilder, check_name};
-use boltq_queue::command::PublishWriter;
-use boltq_raft::Proposal;
+use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, publish_records_at};
+use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
 use crate::clock::Instant;
@@ -131,6 +131,14 @@ impl PublishBatch {
 
     pub(crate) fn into_proposal(mut self) -> Proposal {
         self.end();
+        if let Ok(count) = u32::try_from(self.messages) {
+            // Only if all are for one queue, which is the last one then.
+            self.proposal.allow_joining(Joint {
+                count_at: PUBLISH_COUNT_AT,
+                items_at: publish_records_at(&self.queue),
+                count,
+            });
+        }
         self.proposal
     }
 }

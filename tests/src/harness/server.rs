@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
-use super::{Directory, ProcessStat, ServerOptions, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
 
 /// A start replays a log and may share the machine with a build.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -134,17 +134,7 @@ impl Server {
     /// When it does not end in time.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("wait for the server") {
-                return status;
-            }
-            assert!(
-                started.elapsed() < STOPPED_WITHIN,
-                "the server did not stop within {STOPPED_WITHIN:?}"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually(STOPPED_WITHIN, "the server stops", || self.exited())
     }
 
     /// Sends a signal.

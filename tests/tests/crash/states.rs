@@ -63,7 +63,8 @@ async fn every_state_survives_two_kills() {
     all_states(End::Kill).await;
 }
 
-#[tokio::test]
+/// On two threads, so that the client can close its connection while the test waits for the end of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_state_survives_a_clean_stop() {
     all_states(End::Stop).await;
 }
@@ -210,6 +211,29 @@ fn a_stop_that_is_asked_for_ends_well_and_leaves_everything_there() {
     for number in 0..100 {
         assert_eq!(client.consume("q").unwrap().payload(), &json!(number));
     }
+}
+
+/// The only thread of this client waits for the end of the server, so nobody answers when the server says goodbye.
+#[tokio::test]
+async fn clients_that_do_not_react_hold_up_a_stop_for_the_grace_and_no_longer() {
+    let mut server = Server::start(&options().set("server.shutdown_grace", "1s"));
+    let mut client = connect(server.messaging()).await;
+    client.put("q", message("x")).await;
+    let stopping = Instant::now();
+    assert_eq!(server.terminate().code(), Some(0));
+    assert!(stopping.elapsed() < Duration::from_secs(5), "{:?}", stopping.elapsed());
+    server.restart();
+    assert_eq!(connect(server.messaging()).await.look("q").await.ready, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_react_do_not_hold_up_a_stop() {
+    let mut server = Server::start(&options());
+    let mut client = connect(server.messaging()).await;
+    client.put("q", message("x")).await;
+    let stopping = Instant::now();
+    assert_eq!(server.terminate().code(), Some(0));
+    assert!(stopping.elapsed() < Duration::from_secs(5), "{:?}", stopping.elapsed());
 }
 
 #[test]

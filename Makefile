@@ -4,7 +4,7 @@ SERVER := cargo run --release -p boltq-server --bin boltq-server --
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help run build test verify docs tools fix bench
+.PHONY: help run build test verify docs fuzz tools fix bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +20,11 @@ build: ## Build server and command line into bin/
 test: tools verify ## Run all tests
 	cargo test --workspace
 	$(MAKE) docs
+	scripts/fuzz.sh 2
 
 verify: ## Check format, lints and protos; changes nothing
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/lint-protos.sh
 
@@ -30,11 +32,15 @@ docs: ## Run the console examples of the documentation
 	cargo build -p boltq-server -p boltq-cli
 	scripts/check-docs.sh $(wildcard README.md docs/*.md)
 
+fuzz: ## Fuzz what reads our formats, each target for SECONDS (5)
+	scripts/fuzz.sh $(SECONDS)
+
 tools: ## Install what some tests need into .tools/
 	scripts/tools.sh
 
 fix: ## Format, and apply what the linter suggests
 	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
 bench: ## Measure the server and the bare transport; options in ARGS

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes everything that reads bytes from disk or network, each target for a while.
+# Fuzzes what reads our own formats from disk or network, each target for a while.
 #
 #   scripts/fuzz.sh [seconds per target, default 5] [target …, default all]
 #
@@ -85,7 +85,7 @@ run() {
     if ! RUST_BACKTRACE=1 "$BUILD/$HOST/release/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb="$RSS_MIB_MAX" \
         -timeout="$RUN_SECONDS_MAX" -print_final_stats=1 -artifact_prefix="$failures" "$corpus" > "$log" 2>&1; then
         echo "fuzz $target: FAILED" >&2
-        grep -v '^#' "$log" | tail -n 40 >&2
+        grep -v -e '^#' -e '^INFO' -e '^WARNING' -e NEW_FUNC "$log" | tail -n 40 >&2
         return 1
     fi
     printf 'fuzz %-15s %9d inputs, %6d/s, %5d in the corpus\n' "$target" "$(statistic number_of_executed_units "$log")" \

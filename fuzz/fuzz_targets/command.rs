@@ -12,7 +12,9 @@ use libfuzzer_sys::fuzz_target;
 mod entry;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(commands) = entry::Commands::read(data) else { return };
+    let Ok(commands) = entry::Commands::read(data) else {
+        return;
+    };
     let time = commands.time();
     let mut plane = plane::plane(Machine::restore(&plane::RECORDED).expect("the recorded snapshot"));
     plane.lead(time);

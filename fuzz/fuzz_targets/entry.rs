@@ -12,7 +12,9 @@ const HEADER_BYTES: usize = 9;
 const LENGTH_BYTES: usize = 4;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(commands) = entry::Commands::read(data) else { return };
+    let Ok(commands) = entry::Commands::read(data) else {
+        return;
+    };
     let mut end = HEADER_BYTES;
     for command in commands {
         let Ok(command) = command else { return };

@@ -17,7 +17,10 @@ fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
     while let Start::Frame { code, body_bytes, body } = start(rest) {
         let Some(body) = body else {
-            assert!(body_bytes > rest.len() - HEADER_BYTES, "a body that is there is not seen");
+            assert!(
+                body_bytes > rest.len() - HEADER_BYTES,
+                "a body that is there is not seen"
+            );
             break;
         };
         assert_eq!(body.len(), body_bytes);

@@ -9,7 +9,9 @@ use std::sync::{Arc, mpsc};
 
 use boltq_core::{GroupId, LogIndex, Seq, StorageEffect, StreamId};
 use boltq_log::testing::SimFiles;
-use boltq_log::{Completion, Entry, EntryId, FileLayer, GroupLog, Log, LogConfig, ReadMode, Storage, WAL_FILE_BYTES_MIN};
+use boltq_log::{
+    Completion, Entry, EntryId, FileLayer, GroupLog, Log, LogConfig, ReadMode, Storage, WAL_FILE_BYTES_MIN,
+};
 use bytes::Bytes;
 
 /// Names of the files of `tests/vectors/log/v1`, which say what they hold: the first one is for group 1 and ends with entry 6.

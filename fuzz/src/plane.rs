@@ -43,7 +43,11 @@ pub fn apply(
     let mut applied: Applied<Effect> = Applied::default();
     let outcome = plane.apply(time, command, offset, &mut applied);
     if outcome.is_err() {
-        assert_eq!(plane.machine().snapshot(), before, "a refused command changed something");
+        assert_eq!(
+            plane.machine().snapshot(),
+            before,
+            "a refused command changed something"
+        );
         assert!(applied.storage.is_empty() && applied.effects.is_empty());
     }
     for effect in applied.storage {

@@ -22,6 +22,9 @@
 //! The durable mark tells a torn tail from damage. Where a WAL ends in something that is no frame, a later frame whose
 //! mark lies beyond that place proves that the place had been synced once.
 //!
+//! A later version keeps this header and its checksum, so that an earlier program can tell a frame that it does not know from
+//! one that is torn.
+//!
 //! The checksum is CRC-32 (IEEE) and not CRC-32C: both find the same classes of errors, and `crc32fast` does 80 to 100 GB/s
 //! where the SSE 4.2 instruction ends at 28.
 
@@ -193,9 +196,6 @@ pub(crate) fn peek(bytes: &[u8], file: u64, offset: u32) -> Result<usize, Fault>
     if at_file != file || at_offset != offset {
         return Err(Fault::NoFrame);
     }
-    if header[3] != VERSION {
-        return Err(Fault::Version);
-    }
     Ok(payload_bytes as usize)
 }
 
@@ -212,6 +212,10 @@ pub(crate) fn check(bytes: &[u8], file: u64, offset: u32) -> Result<Frame<'_>, F
     let crc = checksum(header, payload_crc(&[payload]));
     if header[CRC_AT..CRC_AT + 4] != crc.to_le_bytes() || padding.iter().any(|byte| *byte != 0) {
         return Err(Fault::Checksum);
+    }
+    // Only now: a version byte that is torn says nothing, one that was written so says that it is not ours to cut off.
+    if header[3] != VERSION {
+        return Err(Fault::Version);
     }
     let mut reader = Reader::new(&header[24..]);
     let mark = Mark {
@@ -312,5 +316,20 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(check(&bytes[..end], FILE, OFFSET).is_err(), "{end}");
         }
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_told_from_a_torn_one() {
+        let mut bytes = frame(b"payload");
+        bytes[3] = 2;
+        assert_eq!(
+            check(&bytes, FILE, OFFSET).unwrap_err(),
+            Fault::Checksum,
+            "the byte alone"
+        );
+        let header = *bytes.first_chunk::<HEADER_BYTES>().unwrap();
+        let crc = checksum(&header, payload_crc(&[b"payload"]));
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(check(&bytes, FILE, OFFSET).unwrap_err(), Fault::Version);
     }
 }

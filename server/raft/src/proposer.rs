@@ -1,9 +1,10 @@
 //! Packs what waits into entries.
 //!
 //! Callers leave their proposals in a queue. While no entry is on its way, the proposer takes everything that is there,
-//! makes one entry of it and hands it to openraft: a lone proposal is never delayed. While one is on its way, what comes
-//! gathers, because entries that follow each other too closely cost a sync each and nobody gets an answer sooner; only
-//! when there is enough for an entry that is worth a sync of its own, it goes on its way behind the others.
+//! makes one entry of it and hands it to openraft: a lone proposal is never delayed. A second entry may be on its way while
+//! the first is being synced, so that the log has work when the sync ends. Beyond that, what comes gathers, because entries
+//! that follow each other too closely cost a sync each and nobody gets an answer sooner; only when there is enough for an
+//! entry that is worth a sync of its own, it goes on its way behind the others.
 //!
 //! Admission is by bytes: a caller beyond the budget waits until outcomes have come back.
 
@@ -183,7 +184,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
     fn take(&self, entry_bytes_max: usize) -> Option<Vec<Waiting<O>>> {
         let in_flight = self.shared.in_flight.load(Ordering::Acquire);
         let bytes_min = match in_flight {
-            0 => 0,
+            0 | 1 => 0,
             ENTRIES_IN_FLIGHT_MAX.. => return None,
             _ => PIPELINED_BYTES_MIN.min(entry_bytes_max),
         };

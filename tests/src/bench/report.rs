@@ -91,14 +91,17 @@ pub(super) struct Report {
     runs: u32,
     measure: Duration,
     print: bool,
+    load_before: String,
     lines: Vec<Line>,
 }
 
 impl Report {
     pub(super) fn new(runs: u32, measure: Duration, print: bool) -> Self {
+        let load_before = load_average();
         if print {
+            println!("medians of {runs} runs of {measure:?}; in parentheses: processor time of the server per message");
             println!(
-                "medians of {runs} runs of {measure:?}; in parentheses: processor time of the server per message\n"
+                "load average of the machine before: {load_before}; only an idle machine gives figures that can be compared\n"
             );
             print_columns(["work", "broker", "bare transport", "ratio", "target", "result"]);
         }
@@ -106,6 +109,7 @@ impl Report {
             runs,
             measure,
             print,
+            load_before,
             lines: Vec::new(),
         }
     }
@@ -125,12 +129,19 @@ impl Report {
             "cores": cores,
             "kernel": kernel.trim(),
             "runs": self.runs,
+            "load_average_before": self.load_before,
             "seconds_per_run": self.measure.as_secs_f64(),
             "lines": self.lines,
         });
         println!("{report}");
         Ok(())
     }
+}
+
+/// Of the last minute: who else worked here when the measurement began.
+fn load_average() -> String {
+    let averages = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    averages.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn print_columns([work, broker, bare, ratio, target, result]: [&str; 6]) {

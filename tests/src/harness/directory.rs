@@ -1,6 +1,8 @@
 //! Directories on the disk that the build uses.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Once;
 
 use tempfile::TempDir;
 
@@ -16,7 +18,13 @@ impl Directory {
     pub fn new() -> Self {
         let base = build_directory().join("boltq-tests");
         std::fs::create_dir_all(&base).expect("create the directory of test data");
-        let root = TempDir::new_in(&base).expect("create a directory for a server");
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| sweep(&base));
+        let owner = format!("{}-", std::process::id());
+        let root = tempfile::Builder::new()
+            .prefix(&owner)
+            .tempdir_in(&base)
+            .expect("create a directory for a server");
         Self { root }
     }
 
@@ -39,6 +47,24 @@ impl Directory {
 impl Default for Directory {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Removes what processes left behind that were killed: names begin with the process that made them.
+fn sweep(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(Ok(owner)) = name.split_once('-').map(|(owner, _)| owner.parse::<u32>()) else {
+            continue;
+        };
+        if !Path::new("/proc").join(owner.to_string()).exists() {
+            // Most are no mounts, and what is still in use stays for the next sweep.
+            let _ = Command::new("umount")
+                .args(["--lazy", "--quiet"])
+                .arg(entry.path().join("data"))
+                .status();
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

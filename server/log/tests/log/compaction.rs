@@ -247,6 +247,44 @@ fn files_that_a_capture_points_into_stay_until_its_checkpoint_is_written() {
 }
 
 #[test]
+fn a_file_that_begins_between_a_checkpoint_and_its_purge_does_not_keep_the_log_from_opening() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let (group, other) = (log.group(GROUP), log.group(GroupId(2)));
+    let mut others = 0;
+    // Two files, and most of another one.
+    let mut roll = || {
+        for _ in 0..100 {
+            others += 1;
+            append(&other, 1, others, vec![7; 1500].into()).unwrap();
+        }
+        others
+    };
+    let mut index = 0;
+    for _ in 0..5 {
+        for _ in 0..3 {
+            index += 1;
+            append(&group, 1, index, vec![7; 100].into()).unwrap();
+        }
+        group.write_checkpoint(group.capture(), id(1, index), b"", b"").unwrap();
+        // The files that begin now say that the group needs what the checkpoint has, and the next entry comes only then.
+        roll();
+        group.purge(id(1, index));
+        append(&group, 1, index + 1, vec![7; 100].into()).unwrap();
+        index += 1;
+        checkpoint(&other, roll());
+        eventually("files to go", || {
+            names(&files).iter().filter(|name| name.starts_with("wal-")).count() < 9
+        });
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let log = open(&files.after_kill()).unwrap();
+        assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, index)));
+        let log = open(&files.after_kill().crash(index)).unwrap();
+        assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, index)));
+    }
+}
+
+#[test]
 fn compaction_may_be_killed_at_every_step() {
     let before = SimFiles::new();
     let log = open(&before).unwrap();

@@ -150,8 +150,21 @@ impl<'a> Starts<'a> {
         let name = Name::Wal(id);
         let handle = self.directory.open(name)?;
         let payload = read_start(&handle, id).map_err(io_error("read", &self.directory.join(name)))?;
-        // A whole frame that cannot be decoded is not ours to repair; what follows treats it as none.
-        Ok(payload.and_then(|payload| Start::decode(&payload).ok()))
+        let Some(payload) = payload else { return Ok(None) };
+        // The frame is whole, so this is no torn write, and not ours to cut off.
+        let damaged = |why: String| OpenError::Damaged {
+            path: self.directory.join(name),
+            offset: 0,
+            why,
+        };
+        let start = Start::decode(&payload).map_err(|error| damaged(error.to_string()))?;
+        if start.previous >= id {
+            return Err(damaged(format!(
+                "it says that it continues {}",
+                Name::Wal(start.previous)
+            )));
+        }
+        Ok(Some(start))
     }
 }
 
@@ -249,4 +262,58 @@ pub(super) fn read_file(directory: &Directory, id: FileId) -> Result<Vec<u8>, Op
     let mut contents = vec![0; length as usize];
     handle.pread(&mut contents, 0).map_err(io_error("read", &path))?;
     Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::{LogConfig, Storage};
+    use crate::files::FileLayer;
+    use crate::frame::{ALIGNMENT, Header, Kind, encode, payload_crc};
+    use crate::log::Log;
+    use crate::testing::SimFiles;
+
+    /// Opens a directory with file 2 alone, which says that it continues `previous`.
+    fn open(previous: u32) -> Result<Log, OpenError> {
+        let start = Start {
+            previous: FileId(previous),
+            ..Start::default()
+        };
+        let payload = start.encode();
+        let header = Header {
+            kind: Kind::Start,
+            file: 2,
+            offset: 0,
+            mark: Mark::default(),
+        };
+        let length = u32::try_from(payload.len()).unwrap();
+        let mut bytes = encode(&header, length, payload_crc(&[&payload])).to_vec();
+        bytes.extend_from_slice(&payload);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        let files = SimFiles::new();
+        let file = files
+            .create(&Path::new("/data").join(Name::Wal(FileId(2)).to_string()))
+            .unwrap();
+        file.pwritev(&mut [IoSlice::new(&bytes)], 0).unwrap();
+        let config = LogConfig {
+            storage: Storage::Disk { dir: "/data".into() },
+            ..LogConfig::default()
+        };
+        Log::open(config, Arc::new(files))
+    }
+
+    #[test]
+    fn a_file_that_continues_itself_or_a_later_one_is_refused() {
+        for previous in [2, 3, u32::MAX] {
+            let Err(error) = open(previous) else {
+                panic!("{previous} was accepted");
+            };
+            assert!(error.to_string().contains("it says that it continues wal-"), "{error}");
+        }
+        assert!(open(0).is_ok());
+    }
 }

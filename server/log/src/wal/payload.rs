@@ -23,6 +23,9 @@ pub(crate) const ENTRY_PREFIX_BYTES: usize = 32;
 /// Longest vote.
 pub(crate) const VOTE_BYTES_MAX: usize = 1024;
 
+/// Highest index that is accepted. No log gets there, and so far from overflow there is none to check.
+const INDEX_MAX: u64 = 1 << 62;
+
 /// What an entry frame says besides its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryPrefix {
@@ -144,7 +147,7 @@ pub(crate) fn decode_truncate(payload: &[u8]) -> Result<(GroupId, Option<LogInde
     let mut reader = Reader::new(payload);
     let group = GroupId(reader.u32("group of a truncation")?);
     let left = read_flag(&mut reader)?;
-    let last = left.then(|| reader.u64("last entry").map(LogIndex)).transpose()?;
+    let last = left.then(|| read_index(&mut reader)).transpose()?;
     Ok((group, last))
 }
 
@@ -170,8 +173,19 @@ pub(crate) fn read_id(reader: &mut Reader<'_>) -> Result<EntryId, DecodeError> {
     Ok(EntryId {
         term: Term(reader.u64("term")?),
         leader: NodeId(reader.u64("leader")?),
-        index: LogIndex(reader.u64("index")?),
+        index: read_index(reader)?,
     })
+}
+
+fn read_index(reader: &mut Reader<'_>) -> Result<LogIndex, DecodeError> {
+    let index = reader.u64("index")?;
+    if index > INDEX_MAX {
+        return Err(DecodeError::Invalid {
+            what: "index",
+            why: "it is higher than any entry can have",
+        });
+    }
+    Ok(LogIndex(index))
 }
 
 /// File ids have 64 bits on disk and 32 in memory: a process will not see the difference, the format should not end there.
@@ -238,6 +252,23 @@ mod tests {
             );
         }
         assert_eq!(decode_purge(&encode_purge(GroupId(1), id(7))), Ok((GroupId(1), id(7))));
+    }
+
+    #[test]
+    fn an_index_next_to_overflow_is_refused() {
+        let group = GroupId(1);
+        let highest = LogIndex(INDEX_MAX);
+        let id = |index| EntryId { index, ..id(7) };
+        let truncate = |last| decode_truncate(&encode_truncate(group, Some(last)));
+        assert_eq!(truncate(highest), Ok((group, Some(highest))));
+        assert_eq!(
+            decode_purge(&encode_purge(group, id(highest))),
+            Ok((group, id(highest)))
+        );
+        for index in [INDEX_MAX + 1, u64::MAX].map(LogIndex) {
+            assert!(truncate(index).is_err());
+            assert!(decode_purge(&encode_purge(group, id(index))).is_err());
+        }
     }
 
     proptest! {

@@ -30,6 +30,8 @@
 
 use boltq_core::codec::Reader;
 
+use crate::types::FileId;
+
 /// Length of a header.
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Frames start at multiples of this.
@@ -88,6 +90,13 @@ impl Kind {
 pub(crate) struct Mark {
     pub(crate) file: u64,
     pub(crate) offset: u32,
+}
+
+impl Mark {
+    /// The file, if it is one that this process can have.
+    pub(crate) fn file_id(self) -> FileId {
+        FileId(u32::try_from(self.file).unwrap_or(u32::MAX))
+    }
 }
 
 /// What a header says besides lengths and checksum.

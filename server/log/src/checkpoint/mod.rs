@@ -39,6 +39,8 @@ pub(crate) struct Saved {
     pub(crate) files: Vec<FileId>,
     /// Bytes of the log up to which it goes.
     pub(crate) total_bytes: u64,
+    /// The file of the first entry after it, or that it was to go to.
+    replay: FileId,
     /// Bytes of files that only it holds, and when they were counted: this is asked for after every entry.
     held: (u64, u64),
 }
@@ -51,6 +53,7 @@ impl Saved {
             file: Some(file),
             files,
             total_bytes,
+            replay: FileId::NONE,
             held: (0, 0),
         }
     }
@@ -141,7 +144,7 @@ impl GroupLog {
             state: Bytes::copy_from_slice(state),
         });
         let new = Saved { checkpoint, ..written };
-        let (new_file, new_files) = (new.file, new.files.clone());
+        let (new_file, new_files, replay) = (new.file, new.files.clone(), new.replay);
         let old = std::mem::replace(&mut *self.group.saved.lock(), new);
         if let Store::Disk(disk) = &self.plane().store {
             disk.frames.accounts.checkpointed(&old.files, &new_files);
@@ -151,17 +154,20 @@ impl GroupLog {
                 .file
                 .map(|(name, _)| name)
                 .filter(|old| Some(*old) != new_file.map(|(name, _)| name));
-            self.replaced(disk, old, applied.index);
+            self.replaced(disk, old, applied.index, replay);
         }
         Ok(())
     }
 
     /// The one before it is not needed any more.
-    fn replaced(&self, disk: &Disk, old: Option<Name>, applied: LogIndex) {
+    fn replaced(&self, disk: &Disk, old: Option<Name>, applied: LogIndex, replay: FileId) {
         let mut raft = self.group.raft.lock();
         raft.table.saved(applied);
         let needed_from = raft.table.needed_from();
-        disk.wal.head().group(self.group.id).needed_from = needed_from;
+        let mut head = disk.wal.head();
+        head.group(self.group.id).needed_from = needed_from;
+        head.checkpointed(self.group.id, replay);
+        drop(head);
         drop(raft);
         if let Some(name) = old
             && let Err(error) = disk.files.remove(&disk.dir.join(name.to_string()))
@@ -198,6 +204,7 @@ impl GroupLog {
             file: Some((name, bytes)),
             files,
             total_bytes: capture.total_bytes,
+            replay: head.replay.file_id(),
             held: (0, 0),
         })
     }

@@ -63,7 +63,7 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
 /// The file that the next entry was to go to when a checkpoint was written was there, and went only after another came.
 fn check_end(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) -> Result<(), OpenError> {
     for newest in checkpoints.values() {
-        let end = file(newest.contents.head.replay);
+        let end = newest.contents.head.replay.file_id();
         if directory.wals.range(end..).next().is_none() {
             return Err(OpenError::Missing {
                 path: directory.join(Name::Wal(end)),
@@ -183,7 +183,7 @@ fn needed(newest: FileId, start: &Start, checkpoints: &BTreeMap<GroupId, Newest>
             // What a checkpoint made needless may be gone, though the newest file was started before and says otherwise.
             Some(checkpoint) => {
                 let head = &checkpoint.contents.head;
-                (file(head.keep), needed_from.max(file(head.replay)))
+                (head.keep.file_id(), needed_from.max(head.replay.file_id()))
             }
             None => (needed_from, needed_from),
         };
@@ -191,10 +191,6 @@ fn needed(newest: FileId, start: &Start, checkpoints: &BTreeMap<GroupId, Newest>
         required = required.min(replay);
     }
     (wanted, required)
-}
-
-fn file(mark: Mark) -> FileId {
-    FileId(u32::try_from(mark.file).unwrap_or(u32::MAX))
 }
 
 /// A file that is needed has no first frame.
@@ -242,7 +238,7 @@ pub(super) fn check_unsynced(
         return Ok(());
     }
     Err(OpenError::Damaged {
-        path: directory.join(Name::Wal(file(place))),
+        path: directory.join(Name::Wal(place.file_id())),
         offset: u64::from(place.offset),
         why: fault.text().to_owned(),
     })

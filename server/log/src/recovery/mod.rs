@@ -67,12 +67,16 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
     open_accounts(&directory, &read, &segments, &frames.accounts);
     let last_id = last_file_id(&directory, &checkpoints);
     let starts = group_starts(&replay);
+    let replays = checkpoints
+        .iter()
+        .map(|(group, newest)| (*group, newest.contents.head.replay.file_id()))
+        .collect();
     let bytes = config.wal_file_bytes.min(FIRST_FILE_BYTES).max(start_bytes(&starts));
     let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read.unused)?;
     frames.accounts.open_wal(first.id, first.bytes);
 
     let first_id = first.id;
-    let head = Head::new(first, (read.last, read.end), starts, replay.total_bytes);
+    let head = Head::new(first, (read.last, read.end), starts, replays, replay.total_bytes);
     let durable = Mark {
         file: u64::from(read.last.0),
         offset: read.end,

@@ -1,6 +1,6 @@
 //! The end of the write-ahead log: where the next frame goes, and what waits to be written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use boltq_core::GroupId;
@@ -18,6 +18,9 @@ pub(crate) struct Prepared {
     pub(crate) bytes: u64,
 }
 
+/// The first file that each group needs.
+type Needs = BTreeMap<GroupId, Option<FileId>>;
+
 /// Guarded by one lock, which is held for as long as it takes to count.
 pub(crate) struct Head {
     file: FileId,
@@ -26,6 +29,10 @@ pub(crate) struct Head {
     /// Bytes that were given places since the log was opened, on top of those that a replay found.
     total_bytes: u64,
     groups: BTreeMap<GroupId, GroupStart>,
+    /// The file of the first entry after the newest durable checkpoint of a group, or that it was to go to.
+    checkpoints: BTreeMap<GroupId, FileId>,
+    /// What the first frames said that each group needs: that of the newest file that is on the device, and those after it.
+    starts: VecDeque<(FileId, Needs)>,
     next: Option<Prepared>,
     /// Bytes that the next file has to have, if it is not an ordinary one.
     wanted_bytes: u64,
@@ -43,6 +50,7 @@ impl Head {
         first: Prepared,
         previous: (FileId, u32),
         groups: BTreeMap<GroupId, GroupStart>,
+        checkpoints: BTreeMap<GroupId, FileId>,
         total_bytes: u64,
     ) -> Self {
         let mut head = Self {
@@ -51,6 +59,8 @@ impl Head {
             end: u64::from(previous.1),
             total_bytes,
             groups,
+            checkpoints,
+            starts: VecDeque::new(),
             next: Some(first),
             wanted_bytes: 0,
             batches: Vec::new(),
@@ -131,6 +141,8 @@ impl Head {
             previous_end: offset(self.end),
             groups: self.groups.iter().map(|(id, group)| (*id, group.clone())).collect(),
         };
+        let needs = self.groups.iter().map(|(id, group)| (*id, group.needed_from));
+        self.starts.push_back((next.id, needs.collect()));
         self.file = next.id;
         self.file_bytes = next.bytes;
         self.end = 0;
@@ -159,10 +171,28 @@ impl Head {
         self.groups.entry(id).or_default()
     }
 
-    /// The first file that a replay needs.
-    pub(crate) fn replay_from(&self) -> FileId {
-        let needed = self.groups.values().filter_map(|group| group.needed_from).min();
-        needed.map_or(self.file, |needed| needed.min(self.file))
+    /// A checkpoint of the group is durable; the first entry after it is in `replay`, or was to go there.
+    pub(crate) fn checkpointed(&mut self, group: GroupId, replay: FileId) {
+        self.checkpoints.insert(group, replay);
+    }
+
+    /// The first file that has to stay, when everything is on the device up to the first frame of `durable`.
+    ///
+    /// A start knows no more than the first frame of a file and the checkpoints, and refuses a log that begins after what
+    /// they ask for. So nothing goes before both they and the groups as they are now agree.
+    pub(crate) fn replay_from(&mut self, durable: FileId) -> FileId {
+        while self.starts.get(1).is_some_and(|(file, _)| *file <= durable) {
+            self.starts.pop_front();
+        }
+        let Some((file, needs)) = self.starts.front().filter(|(file, _)| *file <= durable) else {
+            return FileId::NONE;
+        };
+        let said = needs.iter().map(|(group, needed)| {
+            let replay = self.checkpoints.get(group).copied().unwrap_or_default();
+            needed.unwrap_or(*file).max(replay)
+        });
+        let now = self.groups.values().filter_map(|group| group.needed_from);
+        said.chain(now).min().unwrap_or(*file).min(*file)
     }
 
     pub(crate) fn take_idle(&mut self) -> bool {

@@ -197,11 +197,11 @@ impl Wal {
         u64::from(self.file_ids.load(Ordering::Relaxed))
     }
 
-    /// The first file that a replay needs: votes and purges of all groups are in the first frame of every file, but as long
-    /// as that of the newest file is not on the device, they are in the one before it.
+    /// The first file that has to stay. Votes and purges of all groups are in the first frame of every file, but as long as
+    /// that of the newest file is not on the device, they are in the one before it.
     pub(crate) fn replay_from(&self) -> FileId {
         let durable = FileId(self.durable_file.load(Ordering::Acquire));
-        self.head.lock().replay_from().min(durable)
+        self.head.lock().replay_from(durable)
     }
 
     /// Everything up to `file` and its first frame is on the device.

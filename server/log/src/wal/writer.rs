@@ -161,8 +161,7 @@ impl Writer {
             handle.fdatasync().map_err(|error| self.failure("sync", id, error))?;
         }
         self.durable = self.end;
-        self.wal
-            .set_durable_file(FileId(u32::try_from(self.durable.file).unwrap_or(0)));
+        self.wal.set_durable_file(self.durable.file_id());
         self.synced = Instant::now();
         Ok(())
     }

@@ -190,7 +190,7 @@ mod tests {
             reader.u8("g"),
             Err(DecodeError::Truncated {
                 what: "g",
-                at: 35,
+                at: 38,
                 wanted: 1,
                 left: 0
             })

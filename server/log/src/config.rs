@@ -60,7 +60,7 @@ impl Default for LogConfig {
         Self {
             storage: Storage::Memory,
             sync: SyncPolicy::Always,
-            wal_file_bytes: 24 << 20,
+            wal_file_bytes: 22 << 20,
             cache_bytes: 8 << 20,
             compaction_threshold: 100 << 20,
             row_bytes: 16 << 10,

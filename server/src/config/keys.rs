@@ -159,7 +159,7 @@ keys! {
         integer(100 * MIB, 64 * KIB, 1_024 * TIB, "bytes"),
         "Size of all files from which on those that are mostly acknowledged are rewritten.";
     STORAGE_WAL_FILE_BYTES: Integer = "storage.wal_file_bytes", None,
-        integer(24 * MIB, 64 * KIB, GIB, "bytes"),
+        integer(22 * MIB, 64 * KIB, GIB, "bytes"),
         "Size of a file of the write-ahead log.";
     STORAGE_CACHE_BYTES: Integer = "storage.cache_bytes", None,
         integer(8 * MIB, 0, TIB, "bytes"),

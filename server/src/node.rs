@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::config::{Config, StorageMode, StorageSync};
 use crate::doors::port::{Acceptor, HttpPort, MessagingPort};
 use crate::doors::{grpc, http, tcp};
@@ -89,7 +90,7 @@ impl Node {
         let (log, node) = open_log(config).await?;
         let settings = settings(config);
         let plane = Arc::new(QueuePlane::new(settings, log.group(QUEUE_GROUP)));
-        let group_config = GroupConfig::new(QUEUE_GROUP, node);
+        let group_config = GroupConfig::new(QUEUE_GROUP, node, clock::now);
         let group = Group::open(group_config, log.group(QUEUE_GROUP), plane.clone()).await?;
         tokio::time::timeout(LEAD_MAX, plane.led())
             .await

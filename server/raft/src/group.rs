@@ -147,7 +147,7 @@ impl<H: GroupHandler> Group<H> {
         )
         .await
         .map_err(|error| raft_error(config.group, &error))?;
-        let proposer = Proposer::new(config.proposal_bytes_max, H::share);
+        let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock);
         let inner = Arc::new(Inner {
             config,
             raft,

@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use boltq_core::{Millis, NodeId};
 use openraft::errors::ClientWriteError;
@@ -92,6 +91,7 @@ type TakeShare<O> = fn(&mut O, u32) -> O;
 pub(crate) struct Proposer<O> {
     shared: Arc<Shared<O>>,
     take_share: TakeShare<O>,
+    clock: fn() -> Millis,
 }
 
 impl<O> Clone for Proposer<O> {
@@ -99,12 +99,13 @@ impl<O> Clone for Proposer<O> {
         Self {
             shared: self.shared.clone(),
             take_share: self.take_share,
+            clock: self.clock,
         }
     }
 }
 
 impl<O: Send + Sync + 'static> Proposer<O> {
-    pub(crate) fn new(proposal_bytes_max: usize, take_share: TakeShare<O>) -> Self {
+    pub(crate) fn new(proposal_bytes_max: usize, take_share: TakeShare<O>, clock: fn() -> Millis) -> Self {
         let budget_permits = (proposal_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             shared: Arc::new(Shared {
@@ -119,6 +120,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 closed: AtomicBool::new(false),
             }),
             take_share,
+            clock,
         }
     }
 
@@ -200,7 +202,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         S: openraft::storage::RaftStateMachine<crate::types::TypeConfig>,
     {
         let bytes = batch.iter().map(|waiting| waiting.proposal.len()).sum();
-        let (data, shares) = pack(now(), batch.iter().map(|waiting| &waiting.proposal), bytes);
+        let (data, shares) = pack((self.clock)(), batch.iter().map(|waiting| &waiting.proposal), bytes);
         let waiters: Vec<_> = shares
             .into_iter()
             .zip(batch.into_iter().map(|waiting| waiting.reply))
@@ -276,10 +278,4 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>, take_sha
         };
         let _ = reply.send(Ok(own));
     }
-}
-
-/// The leader's clock, which goes into entries: state machines have none.
-fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

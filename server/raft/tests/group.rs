@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use boltq_core::{DecodeError, GroupId, NodeId};
+use boltq_core::{DecodeError, GroupId, Millis, NodeId};
 use boltq_log::{EntryId, Log, LogConfig, OsFiles, Storage};
 use boltq_raft::{ApplyError, Commands, Group, GroupConfig, GroupHandler, Joint, Proposal, ProposeError};
 use bytes::BufMut;
@@ -101,7 +101,7 @@ async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, 
     )
     .unwrap();
     let adder = Arc::new(Adder::default());
-    let mut group_config = GroupConfig::new(GROUP, NodeId(7));
+    let mut group_config = GroupConfig::new(GROUP, NodeId(7), || Millis(1));
     config(&mut group_config);
     let group = Group::open(group_config, log.group(GROUP), adder.clone())
         .await
@@ -261,7 +261,7 @@ async fn a_failed_sync_stops_the_group() {
     };
     let log = Log::open(config, Arc::new(files.clone())).unwrap();
     let adder = Arc::new(Adder::default());
-    let group_config = GroupConfig::new(GROUP, NodeId(7));
+    let group_config = GroupConfig::new(GROUP, NodeId(7), || Millis(1));
     let group = Group::open(group_config, log.group(GROUP), adder.clone())
         .await
         .unwrap();

@@ -44,8 +44,8 @@ pub enum ServiceError {
     /// This node does not lead the group, or no longer.
     #[error("not the leader; try again, or ask the leader")]
     NotLeader,
-    /// The disk is full. Settling goes on.
-    #[error("disk full: publishing is paused until there is room under the data directory")]
+    /// The disk is full. Settling goes on as long as its reserve lasts.
+    #[error("disk full: nothing was written; make room under the data directory, and try again")]
     StorageFull,
     /// A stored record could not be read.
     #[error("stored data could not be read: {what}")]

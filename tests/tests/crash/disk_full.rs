@@ -1,5 +1,6 @@
 //! A full disk: publishes fail and say so, consuming goes on, and writing resumes by itself.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use boltq_proto::admin::v1::GetStatsRequest;
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
-use boltq_proto::queue::v1::PublishRequest;
+use boltq_proto::queue::v1::{NackRequest, PublishRequest};
 use boltq_tests::harness::binary::{BinaryClient, command, status};
 use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message, reason};
 use boltq_tests::harness::{Directory, Server, ServerOptions, eventually_async};
@@ -170,6 +171,52 @@ fn a_full_disk_is_an_answer_and_not_the_end_of_the_connection() {
         client.ack(&taken.id).ok();
     }
     assert_eq!(client.stats()["Queues"]["q"], 0);
+}
+
+/// Nacks free nothing, so they can use up what is prepared. They are refused then, and the node goes on.
+#[tokio::test]
+async fn nacks_that_use_up_the_reserve_are_refused_and_lose_nothing() {
+    const MESSAGES: usize = 1_000;
+    let Some(disk) = SmallDisk::mount() else { return };
+    let options = options()
+        .set("queue.retry_backoff_max", "1ms")
+        .set("queue.max_retry", 1_000);
+    let server = Server::start_in(&options, Arc::clone(&disk.directory)).unwrap_or_else(|error| panic!("{error}"));
+    let mut client = connect(server.messaging()).await;
+    for n in 0..MESSAGES {
+        client.put("q", message(n.to_string())).await;
+    }
+    fill(&disk.filler());
+    let mut rounds = 0;
+    let refusal = loop {
+        let deliveries = client.take("q", 1_000).await;
+        let delivery_tokens = deliveries.into_iter().map(|delivery| delivery.delivery_token).collect();
+        let request = NackRequest {
+            delivery_tokens,
+            ..Default::default()
+        };
+        if let Err(status) = client.nack(request).await {
+            break status;
+        }
+        rounds += 1;
+        assert!(rounds < 5_000, "the reserve has no end");
+    };
+    assert_eq!(
+        (refusal.code(), reason(&refusal).as_str()),
+        (Code::ResourceExhausted, "STORAGE_FULL"),
+        "after {rounds} rounds: {refusal:?}"
+    );
+    std::fs::remove_file(disk.filler()).unwrap();
+    resumes(&server).await;
+    let mut numbers = BTreeSet::new();
+    while numbers.len() < MESSAGES {
+        let deliveries = client.take("q", 1_000).await;
+        assert_eq!(client.done(&deliveries).await as usize, deliveries.len());
+        numbers.extend(deliveries.iter().filter_map(|delivery| {
+            let text = std::str::from_utf8(&delivery.payload).ok()?;
+            text.parse::<usize>().ok()
+        }));
+    }
 }
 
 /// Waits until a publish is accepted again.

@@ -219,3 +219,30 @@ async fn a_lease_that_is_gone_cannot_be_extended() {
         [failure(&second.delivery_token, SettleFailureReason::NotFound)]
     );
 }
+
+/// An acknowledgement whose caller went away is carried out or not, but its message never goes to somebody else meanwhile.
+#[tokio::test]
+async fn an_ack_that_is_given_up_half_way_lets_nobody_else_have_the_message() {
+    const MESSAGES: usize = 300;
+    let server = Server::start(&ServerOptions::disk());
+    let mut client = connect(server.messaging()).await;
+    for n in 0..MESSAGES {
+        client.put("q", message(n.to_string())).await;
+    }
+    let deliveries = client.take("q", 1_000).await;
+    assert_eq!(deliveries.len(), MESSAGES);
+    for (n, delivery) in deliveries.iter().enumerate() {
+        let request = AckRequest {
+            delivery_tokens: vec![delivery.delivery_token.clone()],
+            ..Default::default()
+        };
+        // Given up at all stages: before it is sent, while it is on its way, after it was carried out.
+        let patience = Duration::from_micros(n as u64 * 2);
+        tokio::time::timeout(patience, client.ack(request)).await.ok();
+        assert_eq!(client.take("q", 10).await, [], "message {n} came again");
+    }
+    // Whoever asks again gets an answer, and nothing is stuck.
+    client.done(&deliveries).await;
+    let queue = client.look("q").await;
+    assert_eq!((queue.ready, queue.leased), (0, 0), "{queue:?}");
+}

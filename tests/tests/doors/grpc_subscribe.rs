@@ -383,3 +383,50 @@ async fn two_subscribers_share_a_queue_and_no_message_comes_twice() {
     }
     assert!(counts.iter().all(|count| *count > 0), "both got something: {counts:?}");
 }
+
+/// Nobody has to wait for the grace of a stop: streams are told, and a long poll ends with nothing.
+#[tokio::test]
+async fn a_stop_tells_who_waits_and_does_not_wait_for_them() {
+    let mut server = Server::start(&ServerOptions::disk());
+    let mut client = connect(server.messaging()).await;
+    let mut subscription = Subscription::open(&mut client, init("q", 10, 10)).await;
+    let mut full = Subscription::open(&mut client, init("other", 1, 1)).await;
+    client.put("other", message("held")).await;
+    full.take(1).await;
+    let mut poller = client.clone();
+    let poll = tokio::spawn(async move {
+        let request = boltq_proto::queue::v1::ConsumeRequest {
+            queue: "q".into(),
+            wait: duration(Duration::from_secs(60)),
+            ..Default::default()
+        };
+        poller.consume(request).await
+    });
+    let mut looker = client.clone();
+    eventually_async(DEADLINE, "both wait", || {
+        let mut looker = looker.clone();
+        async move { (looker.look("q").await.consumers == 2).then_some(()) }
+    })
+    .await;
+    looker.look("q").await;
+    let began = Instant::now();
+    server.signal(rustix::process::Signal::TERM);
+    for subscription in [&mut subscription, &mut full] {
+        let status = subscription.next().await.unwrap_err();
+        assert_eq!(
+            (status.code(), reason(&status).as_str()),
+            (Code::Unavailable, "STOPPED"),
+            "{status:?}"
+        );
+    }
+    let polled = within(DEADLINE, "the poll", poll).await.unwrap().unwrap().into_inner();
+    assert!(polled.deliveries.is_empty());
+    drop((client, looker, subscription, full));
+    let status = eventually_async(DEADLINE, "it stops", || std::future::ready(server.exited())).await;
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "it took {:?}",
+        began.elapsed()
+    );
+}

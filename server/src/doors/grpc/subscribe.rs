@@ -174,7 +174,8 @@ struct Gathered {
 
 impl Gathered {
     fn new(request: SubscribeRequest) -> Result<Self, Status> {
-        let (action, tokens, request_id) = read(request)?;
+        let action = action(&request)?;
+        let (tokens, request_id) = take_tokens(request);
         Ok(Self {
             action,
             parts: vec![(request_id, tokens.len())],
@@ -184,34 +185,41 @@ impl Gathered {
 
     /// Gives the request back if it asks for something else.
     fn add(&mut self, request: SubscribeRequest) -> Result<Option<SubscribeRequest>, Status> {
-        let (action, tokens, request_id) = read(request.clone())?;
-        if action != self.action {
+        if action(&request)? != self.action {
             return Ok(Some(request));
         }
+        let (tokens, request_id) = take_tokens(request);
         self.parts.push((request_id, tokens.len()));
         self.tokens.extend(tokens);
         Ok(None)
     }
 }
 
-fn read(request: SubscribeRequest) -> Result<(Action, Vec<Bytes>, u64), Status> {
-    match request.request {
-        Some(Kind::Ack(ack)) => Ok((Action::Settle(Settlement::Ack), ack.delivery_tokens, ack.request_id)),
-        Some(Kind::Nack(nack)) => {
-            let how = Settlement::Nack {
-                delay: convert::delay(nack.delay)?,
-                dead_letter: nack.dead_letter,
-            };
-            Ok((Action::Settle(how), nack.delivery_tokens, nack.request_id))
-        }
+fn action(request: &SubscribeRequest) -> Result<Action, Status> {
+    match &request.request {
+        Some(Kind::Ack(_)) => Ok(Action::Settle(Settlement::Ack)),
+        Some(Kind::Nack(nack)) => Ok(Action::Settle(Settlement::Nack {
+            delay: convert::delay(nack.delay)?,
+            dead_letter: nack.dead_letter,
+        })),
         Some(Kind::Extend(extend)) => {
             let lease = convert::lease(extend.lease)?.ok_or_else(|| invalid("extend.lease is missing"))?;
-            Ok((Action::Extend(lease), extend.delivery_tokens, extend.request_id))
+            Ok(Action::Extend(lease))
         }
         Some(Kind::Init(_)) => Err(invalid(
             "init has to be the first request of a subscription, and the only one",
         )),
         None => Err(invalid("the request is empty")),
+    }
+}
+
+/// Tokens and number of a request that has an action.
+fn take_tokens(request: SubscribeRequest) -> (Vec<Bytes>, u64) {
+    match request.request {
+        Some(Kind::Ack(ack)) => (ack.delivery_tokens, ack.request_id),
+        Some(Kind::Nack(nack)) => (nack.delivery_tokens, nack.request_id),
+        Some(Kind::Extend(extend)) => (extend.delivery_tokens, extend.request_id),
+        Some(Kind::Init(_)) | None => (Vec::new(), 0),
     }
 }
 

@@ -435,6 +435,10 @@ impl LogFile for SimFile {
         })
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         self.write(vec![Write::Length(length)])

@@ -19,7 +19,7 @@ use crate::config::GroupConfig;
 use crate::entry::{Commands, Proposal};
 use crate::error::{ApplyError, GroupError, ProposeError};
 use crate::network::NoPeers;
-use crate::proposer::Proposer;
+use crate::proposer::{Admitted, Proposer};
 use crate::store::{LogStore, MachineStore};
 use crate::types::TypeConfig;
 
@@ -165,7 +165,25 @@ impl<H: GroupHandler> Group<H> {
     /// # Errors
     /// Another node leads, or the group stopped; then the outcome is unknown.
     pub async fn propose(&self, proposal: Proposal) -> Result<Vec<H::Outcome>, ProposeError> {
-        self.inner.proposer.propose(proposal).await
+        let admitted = self.admit(proposal).await?;
+        self.propose_admitted(admitted).await
+    }
+
+    /// The first half of [`Group::propose`]: waits until there is room for the proposal. Room is given back once its outcome
+    /// is known.
+    ///
+    /// # Errors
+    /// The group stopped.
+    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, ProposeError> {
+        self.inner.proposer.admit(proposal).await
+    }
+
+    /// The second half of [`Group::propose`].
+    ///
+    /// # Errors
+    /// As for [`Group::propose`].
+    pub async fn propose_admitted(&self, admitted: Admitted) -> Result<Vec<H::Outcome>, ProposeError> {
+        self.inner.proposer.propose(admitted).await
     }
 
     /// Bytes of proposals whose outcome is not known yet.

@@ -24,3 +24,4 @@ pub use config::GroupConfig;
 pub use entry::{Command, Commands, Joint, Proposal};
 pub use error::{ApplyError, GroupError, ProposeError};
 pub use group::{Group, GroupHandler, GroupStatus};
+pub use proposer::Admitted;

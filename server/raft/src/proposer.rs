@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use boltq_core::{Millis, NodeId};
 use openraft::errors::ClientWriteError;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::entry::{Proposal, Share, pack};
 use crate::error::ProposeError;
@@ -33,9 +33,30 @@ const PERMIT_BYTES: usize = 256;
 
 type Raft<S> = openraft::Raft<crate::types::TypeConfig, S>;
 
+/// A proposal that has room in the budget.
+#[derive(Debug)]
+pub struct Admitted {
+    proposal: Proposal,
+    room: OwnedSemaphorePermit,
+}
+
 struct Waiting<O> {
     proposal: Proposal,
+    waiter: Waiter<O>,
+}
+
+/// Who is told the outcome. The room is given back then, and not when the caller gets to look at it: one that is held up
+/// by its client would hold up everybody else.
+struct Waiter<O> {
     reply: oneshot::Sender<Result<Vec<O>, ProposeError>>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl<O> Waiter<O> {
+    fn tell(self, result: Result<Vec<O>, ProposeError>) {
+        // A caller that went away does not want its outcome.
+        let _ = self.reply.send(result);
+    }
 }
 
 /// In the order in which they came.
@@ -80,7 +101,7 @@ struct Shared<O> {
     /// Told when something waits, an entry has come back, or the end has come.
     wake: Notify,
     in_flight: AtomicUsize,
-    budget: Semaphore,
+    budget: Arc<Semaphore>,
     budget_permits: usize,
     closed: AtomicBool,
 }
@@ -115,7 +136,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 }),
                 wake: Notify::new(),
                 in_flight: AtomicUsize::new(0),
-                budget: Semaphore::new(budget_permits),
+                budget: Arc::new(Semaphore::new(budget_permits)),
                 budget_permits,
                 closed: AtomicBool::new(false),
             }),
@@ -124,32 +145,33 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         }
     }
 
-    /// Waits for room in the budget, then for the outcomes of the commands, in order.
-    pub(crate) async fn propose(&self, mut proposal: Proposal) -> Result<Vec<O>, ProposeError> {
+    /// Waits for room in the budget.
+    pub(crate) async fn admit(&self, mut proposal: Proposal) -> Result<Admitted, ProposeError> {
         proposal.end();
+        let permits = (proposal.len() / PERMIT_BYTES + 1).min(self.shared.budget_permits);
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.shared.budget).acquire_many_owned(permits).await;
+        let room = room.map_err(|_| ProposeError::Stopped)?;
+        Ok(Admitted { proposal, room })
+    }
+
+    /// Waits for the outcomes of the commands, in order.
+    pub(crate) async fn propose(&self, admitted: Admitted) -> Result<Vec<O>, ProposeError> {
+        let Admitted { proposal, room } = admitted;
         if proposal.is_empty() {
             return Ok(Vec::new());
         }
-        let permits = (proposal.len() / PERMIT_BYTES + 1).min(self.shared.budget_permits);
-        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        let admitted = self
-            .shared
-            .budget
-            .acquire_many(permits)
-            .await
-            .map_err(|_| ProposeError::Stopped)?;
         let (reply, outcome) = oneshot::channel();
         {
             let mut waiting = self.shared.waiting.lock();
             if self.shared.closed.load(Ordering::Acquire) {
                 return Err(ProposeError::Stopped);
             }
-            waiting.push(Waiting { proposal, reply });
+            let waiter = Waiter { reply, _room: room };
+            waiting.push(Waiting { proposal, waiter });
         }
         self.shared.wake.notify_one();
-        let result = outcome.await.unwrap_or(Err(ProposeError::Stopped));
-        drop(admitted);
-        result
+        outcome.await.unwrap_or(Err(ProposeError::Stopped))
     }
 
     /// Bytes that were admitted and not answered; each proposal counts with what its own entry could add.
@@ -205,7 +227,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         let (data, shares) = pack((self.clock)(), batch.iter().map(|waiting| &waiting.proposal), bytes);
         let waiters: Vec<_> = shares
             .into_iter()
-            .zip(batch.into_iter().map(|waiting| waiting.reply))
+            .zip(batch.into_iter().map(|waiting| waiting.waiter))
             .collect();
         let take_share = self.take_share;
         self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
@@ -231,9 +253,7 @@ impl<O> Drop for Flight<O> {
     }
 }
 
-type Waiter<O> = (Share, oneshot::Sender<Result<Vec<O>, ProposeError>>);
-
-fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>, take_share: TakeShare<O>) {
+fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<(Share, Waiter<O>)>, take_share: TakeShare<O>) {
     let outcomes = match result {
         Ok(response) => response.data.0.and_then(|outcomes| outcomes.downcast::<Vec<O>>().ok()),
         Err(error) => {
@@ -245,24 +265,23 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>, take_sha
                 | ClientWriteError::ChangeMembershipError(_)
                 | ClientWriteError::PreconditionFailed(_) => ProposeError::Stopped,
             };
-            for (_, reply) in waiters {
-                // A caller that went away does not want its outcome.
-                let _ = reply.send(Err(error.clone()));
+            for (_, waiter) in waiters {
+                waiter.tell(Err(error.clone()));
             }
             return;
         }
     };
     // Dropping the senders tells the callers that the outcome is unknown.
     let Some(outcomes) = outcomes else { return };
-    if waiters.len() == 1 {
-        if let Some((_, reply)) = waiters.pop() {
-            let _ = reply.send(Ok(*outcomes));
+    if let [(Share::Commands(_), _)] = waiters.as_slice() {
+        if let Some((_, waiter)) = waiters.pop() {
+            waiter.tell(Ok(*outcomes));
         }
         return;
     }
     let mut outcomes = outcomes.into_iter();
     let mut shared = None;
-    for (share, reply) in waiters {
+    for (share, waiter) in waiters {
         let own = match share {
             Share::Commands(count) => outcomes.by_ref().take(count).collect(),
             Share::Items { count, same } => {
@@ -276,6 +295,6 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<Waiter<O>>, take_sha
                     .collect()
             }
         };
-        let _ = reply.send(Ok(own));
+        waiter.tell(Ok(own));
     }
 }

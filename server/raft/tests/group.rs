@@ -277,3 +277,21 @@ async fn a_failed_sync_stops_the_group() {
     assert_eq!(*adder.sum.lock(), 1);
     group.shutdown().await;
 }
+
+/// Room counts what is on its way, not what a slow caller has not looked at.
+#[tokio::test]
+async fn room_is_given_back_when_the_outcome_is_known_and_not_when_it_is_looked_at() {
+    let (_log, _adder, group) = open(Storage::Memory, |config| config.proposal_bytes_max = 1024).await;
+    let large = || add(&[1; 64]);
+    let admitted = group.admit(large()).await.unwrap();
+    let mut outcome = Box::pin(group.propose_admitted(admitted));
+    assert!(futures_util::poll!(&mut outcome).is_pending());
+    let others = async {
+        for _ in 0..10 {
+            group.propose(large()).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), others).await.unwrap();
+    assert_eq!(outcome.await.unwrap().len(), 64);
+    group.shutdown().await;
+}

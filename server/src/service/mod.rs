@@ -12,7 +12,7 @@ pub use boltq_queue::{QueueStats, Totals};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub(crate) use queue::random;
-pub use queue::{Consumer, Delivery, Queues};
+pub use queue::{Admitted, Consumer, Delivery, Queues};
 pub use settle::{DEAD_LETTER_SUFFIX, Settlement};
 pub use token::{DeliveryToken, Handle};
 

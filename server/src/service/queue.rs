@@ -61,6 +61,12 @@ pub struct Delivery {
     pub record: Record,
 }
 
+/// A batch that has room, see [`Queues::admit`].
+pub struct Admitted {
+    messages: usize,
+    proposal: boltq_raft::Admitted,
+}
+
 /// Who takes messages: a connection or a stream. What it holds becomes available to others when it is dropped, without
 /// counting as a failed attempt.
 pub struct Consumer {
@@ -140,17 +146,28 @@ impl Queues {
         PublishBatch::new(Instant::now())
     }
 
-    /// Publishes a batch. Returns when it is as durable as the storage is set to be, with one id for each message.
+    /// Waits until there is room for a batch among those whose outcome is not known yet. Whoever takes several batches at
+    /// once takes the next one after this, so that what waits in memory is bounded.
     ///
     /// # Errors
-    /// Nothing was stored, or with [`ServiceError::Stopped`] the outcome is unknown.
-    pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
+    /// The storage is full, or the node stops.
+    pub async fn admit(&self, batch: PublishBatch) -> Result<Admitted, ServiceError> {
         if self.inner.log.space() == Space::Full {
             return Err(ServiceError::StorageFull);
         }
         let messages = batch.len();
-        let outcomes = self.propose(batch.into_proposal()).await?;
-        let mut ids = Vec::with_capacity(messages);
+        let proposal = self.inner.group.admit(batch.into_proposal()).await?;
+        Ok(Admitted { messages, proposal })
+    }
+
+    /// Publishes a batch that has room. Returns when it is as durable as the storage is set to be, with one id for each
+    /// message.
+    ///
+    /// # Errors
+    /// Nothing was stored, or with [`ServiceError::Stopped`] the outcome is unknown.
+    pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
+        let outcomes = self.inner.group.propose_admitted(admitted.proposal).await?;
+        let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in outcomes {
             let Outcome::Published(runs) = outcome else {
                 return Err(ServiceError::Stopped);
@@ -158,6 +175,15 @@ impl Queues {
             ids.extend(runs.places().map(|place| self.inner.salt.id(place.stream, place.seq)));
         }
         Ok(ids)
+    }
+
+    /// [`Queues::admit`], then [`Queues::publish_admitted`].
+    ///
+    /// # Errors
+    /// As for both.
+    pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
+        let admitted = self.admit(batch).await?;
+        self.publish_admitted(admitted).await
     }
 
     /// A new consumer.

@@ -200,3 +200,74 @@ async fn a_publisher_that_reads_no_answers_is_held_back() {
         assert_eq!(next(&mut responses).await.unwrap().unwrap().batch, number);
     }
 }
+
+/// What it published is stored; only its answers wait for it. So it takes no room that others need.
+#[tokio::test]
+async fn publishers_that_read_no_answers_do_not_hold_up_others() {
+    let (server, mut client) = connected(&ServerOptions::disk()).await;
+    let request = PublishStreamRequest {
+        queue: "q".into(),
+        messages: vec![message(vec![b'x'; 1000]); 200],
+    };
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let mut publisher = connect(server.messaging()).await;
+        let endless = tokio_stream::iter(std::iter::repeat_n(request.clone(), 400));
+        unread.push(publisher.publish_stream(endless).await.unwrap());
+    }
+    let mut stored = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = client.look("q").await.ready;
+        if now == stored && now > 0 {
+            break;
+        }
+        stored = now;
+    }
+    within(DEADLINE, "a publish", client.put("other", message("x"))).await;
+    assert_eq!(client.look("other").await.ready, 1);
+}
+
+#[tokio::test]
+async fn what_came_before_a_wrong_request_is_stored_and_answered() {
+    let (_server, mut client) = connected(&ServerOptions::disk()).await;
+    let requests = [
+        batch("q", &["a"]),
+        batch("", &["b", "c"]),
+        batch("", &[]),
+        batch("", &["d"]),
+    ];
+    let mut responses = client
+        .publish_stream(tokio_stream::iter(requests))
+        .await
+        .unwrap()
+        .into_inner();
+    for (number, ids) in [(1, 1), (2, 2)] {
+        let answer = next(&mut responses).await.unwrap().unwrap();
+        assert_eq!((answer.batch, answer.message_ids.len()), (number, ids));
+    }
+    let status = next(&mut responses).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(client.look("q").await.ready, 3);
+}
+
+#[tokio::test]
+async fn requests_for_several_queues_that_come_together_keep_their_own_ids() {
+    let (_server, mut client) = connected(&ServerOptions::disk()).await;
+    let requests = (0..60).map(|number| batch(["a", "b", ""][number % 3], &["x"; 3]));
+    let mut responses = client
+        .publish_stream(tokio_stream::iter(requests))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut ids = [Vec::new(), Vec::new()];
+    for number in 0..60 {
+        let answer = next(&mut responses).await.unwrap().unwrap();
+        ids[usize::from(number % 3 != 0)].extend(answer.message_ids);
+    }
+    for (queue, ids) in ["a", "b"].into_iter().zip(ids) {
+        let taken = client.take(queue, 200).await;
+        let taken: Vec<_> = taken.into_iter().map(|delivery| delivery.message_id).collect();
+        assert_eq!(taken, ids, "queue {queue}");
+    }
+}

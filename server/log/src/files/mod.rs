@@ -47,6 +47,11 @@ pub trait LogFile: Send + Sync + Debug {
     fn pread(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
     /// Returns when data and length are on the device.
     fn fdatasync(&self) -> io::Result<()>;
+    /// Extends the file with zeroes, and reserves their room on the device, so that writing them cannot fail for want of it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] where the file system cannot do that; the file is as before.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
     /// Cuts the file, or extends it with zeroes.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::{DirLock, FileEntry, FileLayer, LockOutcome, LogFile};
 
@@ -132,6 +132,10 @@ impl LogFile for OsFile {
 
     fn fdatasync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        Ok(fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?)
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

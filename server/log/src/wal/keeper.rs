@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Prepared, Wal};
-use crate::files::FileLayer;
+use crate::files::{FileLayer, LogFile};
 use crate::store::{Class, Name};
 use crate::types::FileId;
 
@@ -15,6 +15,10 @@ use crate::types::FileId;
 const RETRY: Duration = Duration::from_millis(500);
 /// Zeroes that are written at once.
 const ZERO_BYTES: usize = 1 << 20;
+/// A log that fills a file in less than this is bound by the bytes that reach the device, and gets files whose room is only
+/// reserved. Syncs into those take longer, as each also says what was written, but they cover much, and no byte is written
+/// twice. In a slower log every sync counts, and the zeroes cost nothing that anybody waits for.
+const QUICK: Duration = Duration::from_millis(250);
 
 /// Creates and recycles files.
 pub(crate) struct Keeper {
@@ -25,6 +29,8 @@ pub(crate) struct Keeper {
     /// A file that nothing needs, under its old name.
     spare: Option<FileId>,
     spare_bytes: Arc<AtomicU64>,
+    /// When the last file was prepared.
+    prepared: Option<Instant>,
 }
 
 impl Keeper {
@@ -35,6 +41,7 @@ impl Keeper {
             file_bytes,
             spare: None,
             spare_bytes: Arc::default(),
+            prepared: None,
         }
     }
 
@@ -87,12 +94,14 @@ impl Keeper {
 
     fn create(&self, id: FileId, path: &Path, bytes: u64) -> io::Result<Prepared> {
         let handle = self.files.create(path)?;
-        let zeroes = vec![0; ZERO_BYTES];
-        let mut at = 0;
-        while at < bytes {
-            let step = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(ZERO_BYTES);
-            handle.pwritev(&mut [IoSlice::new(&zeroes[..step])], at)?;
-            at += step as u64;
+        let quick = self.prepared.is_some_and(|prepared| prepared.elapsed() < QUICK);
+        match if quick {
+            handle.allocate(bytes)
+        } else {
+            fill(&*handle, bytes)
+        } {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(&*handle, bytes)?,
+            outcome => outcome?,
         }
         handle.fdatasync()?;
         self.files.sync_dir(&self.dir)?;
@@ -128,6 +137,7 @@ impl Keeper {
             self.discard(Name::Wal(next.id), next.bytes);
         }
         let next = self.prepare(wal.next_file_id()?, bytes)?;
+        self.prepared = Some(Instant::now());
         wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
         if wal.full.swap(false, Ordering::Relaxed) {
@@ -149,6 +159,18 @@ impl Keeper {
             self.discard(name, account.bytes);
         }
     }
+}
+
+/// Writes zeroes up to `bytes`.
+fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
+    let zeroes = vec![0; ZERO_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        let step = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(ZERO_BYTES);
+        handle.pwritev(&mut [IoSlice::new(&zeroes[..step])], at)?;
+        at += step as u64;
+    }
+    Ok(())
 }
 
 struct Chore {

@@ -5,8 +5,8 @@
 //! removes or recycles those that nothing needs.
 //!
 //! Always true:
-//! - a file is zero-filled (or recycled), synced and known by its name on the device before the first place in it is given;
-//!   so writing never changes metadata, and a full device cannot stop what has a place already;
+//! - a file has its room on the device (zero-filled, recycled, or reserved while files fill quickly), is synced, and is
+//!   known by its name on the device before the first place in it is given; so a full device cannot stop what has a place;
 //! - places are given without holes, in the order of the queue;
 //! - every file starts with a [`payload::Start`] frame, which names the file before and where that ends.
 

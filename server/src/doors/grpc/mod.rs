@@ -4,6 +4,7 @@ mod admin;
 mod auth;
 mod convert;
 mod error;
+mod publish;
 mod queue;
 mod subscribe;
 

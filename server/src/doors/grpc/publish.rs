@@ -1,0 +1,287 @@
+//! `PublishStream`: requests in, one answer for each.
+//!
+//! Requests that have arrived together become one proposal, so that a publisher of single messages costs one proposal for
+//! each burst instead of one for each message. Nothing waits for company: what is there is taken.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use boltq_core::MessageId;
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_proto::queue::v1::{PublishFailure, PublishStreamRequest, PublishStreamResponse};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt, stream};
+use tonic::Status;
+
+use super::convert;
+use super::error::invalid;
+use crate::service::{Admitted, PublishBatch, Queues, ServiceError};
+
+/// Proposals of one publish stream that may be on their way at once. Beyond it, and when the budget of the group is used
+/// up, the server stops reading, and the flow control of HTTP/2 slows the publisher down.
+const PROPOSALS_IN_FLIGHT_MAX: usize = 64;
+/// Encoded bytes after which no more requests join a proposal: larger ones gain nothing and hold up the first answer.
+const BURST_BYTES_MAX: usize = 256 << 10;
+/// Requests after which no more join.
+const BURST_REQUESTS_MAX: usize = 256;
+
+type Answer = Result<PublishStreamResponse, Status>;
+
+/// Answers the requests of a stream until it ends, one of them is wrong, or the server stops.
+pub(super) fn answers<R>(queues: Queues, requests: R) -> impl Stream<Item = Answer> + Send
+where
+    R: Stream<Item = Result<PublishStreamRequest, Status>> + Unpin + Send + 'static,
+{
+    let publisher = Publisher {
+        queues: queues.clone(),
+        requests,
+        queue: String::new(),
+        batch: 0,
+        end: None,
+    };
+    let bursts = stream::unfold(publisher, |mut publisher| async move {
+        let burst = publisher.next_admitted().await?;
+        Some((burst, publisher))
+    });
+    let answers = bursts.map(move |burst| {
+        let queues = queues.clone();
+        async move {
+            match burst {
+                Ok(burst) => burst.publish(&queues).await,
+                Err(status) => VecDeque::from([Err(status)]),
+            }
+        }
+    });
+    answers
+        .buffered(PROPOSALS_IN_FLIGHT_MAX)
+        .flat_map(|answers| stream::iter(answers))
+}
+
+/// The reading half of a stream.
+struct Publisher<R> {
+    queues: Queues,
+    requests: R,
+    /// What the last request named.
+    queue: String,
+    /// Number of the last request.
+    batch: u64,
+    /// How the stream ends, once that is known: after the answers to what came before.
+    end: Option<Result<(), Status>>,
+}
+
+impl<R> Publisher<R>
+where
+    R: Stream<Item = Result<PublishStreamRequest, Status>> + Unpin,
+{
+    /// The next requests, with room for them. One burst is encoded and waits; what comes after it stays unread.
+    async fn next_admitted(&mut self) -> Option<Result<AdmittedBurst, Status>> {
+        let burst = self.next().await?;
+        let Burst { batch, requests } = match burst {
+            Ok(burst) => burst,
+            Err(status) => return Some(Err(status)),
+        };
+        let admitted = self.queues.admit(batch).await;
+        Some(Ok(AdmittedBurst { admitted, requests }))
+    }
+
+    /// Waits for one request and takes what came with it.
+    async fn next(&mut self) -> Option<Result<Burst, Status>> {
+        if self.end.is_none() {
+            self.wait_and_encode().await
+        } else {
+            None
+        }
+        .map(Ok)
+        .or_else(|| match self.end.replace(Ok(())) {
+            Some(Err(status)) => Some(Err(status)),
+            Some(Ok(())) | None => None,
+        })
+    }
+
+    async fn wait_and_encode(&mut self) -> Option<Burst> {
+        let first = tokio::select! {
+            biased;
+            () = self.queues.stopping() => {
+                // What was taken is answered; then the publisher is told to go elsewhere.
+                self.end = Some(Err(ServiceError::Stopped.into()));
+                return None;
+            }
+            first = self.requests.next() => first,
+        };
+        let mut burst = Burst {
+            batch: self.queues.batch(),
+            requests: Vec::new(),
+        };
+        self.take(first, &mut burst);
+        while self.end.is_none() && !burst.is_full() {
+            let ready = poll_fn(|context| Poll::Ready(self.requests.poll_next_unpin(context))).await;
+            let Poll::Ready(request) = ready else { break };
+            self.take(request, &mut burst);
+        }
+        (!burst.requests.is_empty()).then_some(burst)
+    }
+
+    fn take(&mut self, request: Option<Result<PublishStreamRequest, Status>>, burst: &mut Burst) {
+        let taken = match request {
+            Some(request) => request.and_then(|request| self.encode(request, burst)),
+            None => {
+                self.end = Some(Ok(()));
+                return;
+            }
+        };
+        if let Err(status) = taken {
+            self.end = Some(Err(status));
+        }
+    }
+
+    fn encode(&mut self, request: PublishStreamRequest, burst: &mut Burst) -> Result<(), Status> {
+        if !request.queue.is_empty() {
+            self.queue = request.queue;
+        }
+        let given = request.messages.len();
+        if given == 0 || given > BATCH_MESSAGES_MAX {
+            return Err(invalid(format!(
+                "{given} messages in a batch; 1 to {BATCH_MESSAGES_MAX} are allowed"
+            )));
+        }
+        self.batch += 1;
+        let mut failures = Vec::new();
+        for (index, message) in request.messages.iter().enumerate() {
+            if let Err(error) = convert::push(&mut burst.batch, &self.queue, message) {
+                failures.push(publish_failure(index, &error));
+            }
+        }
+        burst.requests.push(Encoded {
+            number: self.batch,
+            stored: given - failures.len(),
+            failures,
+        });
+        Ok(())
+    }
+}
+
+/// Requests that share a proposal.
+struct Burst {
+    batch: PublishBatch,
+    requests: Vec<Encoded>,
+}
+
+impl Burst {
+    fn is_full(&self) -> bool {
+        self.requests.len() >= BURST_REQUESTS_MAX
+            || self.batch.bytes() >= BURST_BYTES_MAX
+            || self.batch.len() >= BATCH_MESSAGES_MAX
+    }
+}
+
+/// What became of one request on its way into the proposal.
+struct Encoded {
+    number: u64,
+    /// Messages that are in the proposal.
+    stored: usize,
+    /// Those that are not.
+    failures: Vec<PublishFailure>,
+}
+
+struct AdmittedBurst {
+    admitted: Result<Admitted, ServiceError>,
+    requests: Vec<Encoded>,
+}
+
+impl AdmittedBurst {
+    async fn publish(self, queues: &Queues) -> VecDeque<Answer> {
+        let published = match self.admitted {
+            Ok(admitted) => queues.publish_admitted(admitted).await,
+            Err(error) => Err(error),
+        };
+        match published {
+            Ok(ids) => {
+                let mut ids = ids.as_slice();
+                let answer = |request: Encoded| {
+                    let (own, others) = ids.split_at(request.stored.min(ids.len()));
+                    ids = others;
+                    Ok(request.succeeded(own))
+                };
+                self.requests.into_iter().map(answer).collect()
+            }
+            // The stream goes on: the next request may fit.
+            Err(error) if error.retry_after().is_some() && !matches!(error, ServiceError::Stopped) => {
+                let answer = |request: Encoded| Ok(request.failed(&error));
+                self.requests.into_iter().map(answer).collect()
+            }
+            Err(error) => VecDeque::from([Err(error.into())]),
+        }
+    }
+}
+
+impl Encoded {
+    fn succeeded(self, ids: &[MessageId]) -> PublishStreamResponse {
+        PublishStreamResponse {
+            batch: self.number,
+            message_ids: spread(ids, &self.failures),
+            failures: self.failures,
+        }
+    }
+
+    fn failed(mut self, error: &ServiceError) -> PublishStreamResponse {
+        let messages = self.stored + self.failures.len();
+        let refused: Vec<u32> = self.failures.iter().map(|failure| failure.index).collect();
+        let others = (0..messages).filter(|index| !refused.iter().any(|refused| *refused as usize == *index));
+        self.failures.extend(others.map(|index| publish_failure(index, error)));
+        self.failures.sort_by_key(|failure| failure.index);
+        PublishStreamResponse {
+            batch: self.number,
+            message_ids: vec![Bytes::new(); messages],
+            failures: self.failures,
+        }
+    }
+}
+
+fn publish_failure(index: usize, error: &ServiceError) -> PublishFailure {
+    PublishFailure {
+        index: u32::try_from(index).unwrap_or(u32::MAX),
+        reason: error.reason().to_owned(),
+        message: error.to_string(),
+        retriable: error.retry_after().is_some(),
+    }
+}
+
+/// One entry for each message of the batch: its id, or nothing where it was refused. All ids lie in one buffer.
+fn spread(ids: &[MessageId], failures: &[PublishFailure]) -> Vec<Bytes> {
+    let mut buffer = BytesMut::with_capacity(ids.len() * 16);
+    for id in ids {
+        buffer.extend_from_slice(&id.0);
+    }
+    let buffer = buffer.freeze();
+    let mut spread: Vec<Bytes> = (0..ids.len()).map(|n| buffer.slice(n * 16..(n + 1) * 16)).collect();
+    for failure in failures {
+        spread.insert(failure.index as usize, Bytes::new());
+    }
+    spread
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_messages_leave_a_gap_in_the_ids() {
+        let failure = |index| PublishFailure {
+            index,
+            reason: String::new(),
+            message: String::new(),
+            retriable: false,
+        };
+        let spread = spread(&[MessageId([1; 16]), MessageId([2; 16])], &[failure(0), failure(2)]);
+        assert_eq!(
+            spread,
+            [
+                Bytes::new(),
+                Bytes::from(vec![1; 16]),
+                Bytes::new(),
+                Bytes::from(vec![2; 16])
+            ]
+        );
+    }
+}

@@ -2,12 +2,14 @@
 
 SERVER := cargo run --release -p boltq-server --bin boltq-server --
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Of the nodes of `make cluster`.
+PROFILE ?= release
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help run build test verify docs fuzz tools fix bench
+.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz tools fix bench
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Start a server that stores under ./data
 	$(SERVER) --config configs/default.json
@@ -16,6 +18,19 @@ build: ## Build server and command line into bin/
 	cargo build --release -p boltq-server -p boltq-cli
 	@mkdir -p bin
 	cp $(TARGET)/release/boltq-server $(TARGET)/release/boltq bin/
+
+cluster: ## Start three nodes on this machine; N, DIR, BASE, PROFILE, SECRET: scripts/cluster.sh
+	cargo build --profile $(PROFILE) -p boltq-server -p boltq-cli
+	PROFILE=$(PROFILE) scripts/cluster.sh start
+
+cluster-status: ## What those nodes are doing
+	@PROFILE=$(PROFILE) scripts/cluster.sh status
+
+cluster-stop: ## Stop them; they keep their data
+	@scripts/cluster.sh stop
+
+cluster-clean: ## Stop them and remove their data
+	@scripts/cluster.sh clean
 
 test: tools verify ## Run all tests
 	cargo test --workspace

@@ -8,7 +8,10 @@ const PROTOS: &[&str] = &[
     "boltq/type/v1/message.proto",
     "boltq/queue/v1/queue.proto",
     "boltq/admin/v1/admin.proto",
+    "boltq/cluster/v1/cluster.proto",
 ];
+/// Between nodes: not part of what reflection shows to clients.
+const INTERNAL_PROTOS: &[&str] = &["boltq/internal/v1/peer.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=boltq");
@@ -16,9 +19,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     // tonic-prost-build writes no descriptor file when it is handed a compiled set; reflection needs one.
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("boltq_descriptor.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure()
-        .bytes(".")
-        .btree_map(".")
-        .compile_fds(descriptors)?;
+    for set in [descriptors, protox::compile(INTERNAL_PROTOS, ["."])?] {
+        tonic_prost_build::configure()
+            .bytes(".")
+            .btree_map(".")
+            .codec_path("crate::codec::BoundedCodec")
+            .compile_fds(set)?;
+    }
     Ok(())
 }

@@ -64,6 +64,9 @@ pub(crate) enum Command {
     /// Look at queues and empty them
     #[command(subcommand)]
     Queue(Queue),
+    /// Look at the cluster and change it
+    #[command(subcommand)]
+    Cluster(Cluster),
 }
 
 #[derive(Debug, clap::Args)]
@@ -179,6 +182,40 @@ pub(crate) enum Queue {
     PurgeDeadLetters(QueueName),
 }
 
+/// Any node takes these commands and passes changes on to the leader.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// Nodes and groups, as the node at --addr sees them
+    Status,
+    /// Take a node into the cluster that runs and has the same secret; again is harmless
+    Join {
+        /// Where other nodes reach it, host and port: its cluster.raft_addr
+        #[arg(value_name = "HOST:PORT", value_parser = NonEmptyStringValueParser::new())]
+        address: String,
+        /// Refuse it if it has another name
+        #[arg(long, value_name = "NODE", default_value = "", hide_default_value = true)]
+        node_id: String,
+        /// As a read replica, which gets everything and does not vote
+        #[arg(long)]
+        non_voter: bool,
+    },
+    /// Take a node out of the cluster, for good; a restart needs none of this
+    Leave {
+        /// Its name
+        #[arg(value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
+        node: String,
+    },
+    /// Hand the leadership of a group over to another voter
+    Transfer {
+        /// meta, queue, stream-0, stream-1 …
+        #[arg(value_name = "GROUP", value_parser = NonEmptyStringValueParser::new())]
+        group: String,
+        /// Name of the node [default: the voter that has most of the log]
+        #[arg(value_name = "NODE", default_value = "", hide_default_value = true)]
+        node: String,
+    },
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueName {
     /// Name of the queue
@@ -288,6 +325,8 @@ mod tests {
         assert!(refused(&["consume", "-topic", "a", "-prefetch", "2"]).contains("--follow"));
         assert!(refused(&["ack", "-id", "12"]).contains("32 hexadecimal digits"));
         assert!(refused(&["ack"]).contains("--id"));
+        assert!(refused(&["cluster", "join"]).contains("<HOST:PORT>"));
+        assert!(refused(&["cluster", "leave", ""]).contains("<NODE>"));
         assert!(refused(&["ack", "-id", &"0".repeat(32), "-heder"]).contains("'--heder'"));
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-prioritty", "3"]).contains("'--priority'"));
     }

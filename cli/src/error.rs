@@ -66,6 +66,7 @@ fn not_settled(failures: &[Unsettled]) -> String {
             "NOT_FOUND" => "unknown, settled before, expired or purged",
             "LEASE_LOST" => "its lease ended and somebody else holds it now",
             "MALFORMED" => "not an id or token of this server",
+            "NOT_SETTLED" => "the server could not store or read it; it is available again",
             _ => "refused",
         };
         format!("message {message_id} not settled: {why} ({reason})")
@@ -143,6 +144,8 @@ impl Refusal {
 fn hint(reason: &str, status: &Status, retry_after: Option<Duration>) -> Option<String> {
     match (reason, status.code()) {
         ("QUEUE_NOT_FOUND" | "DEAD_LETTERS_NOT_FOUND", _) => Some("see `boltq queue list`".to_owned()),
+        ("NODE_NOT_FOUND" | "GROUP_NOT_FOUND", _) => Some("see `boltq cluster status`".to_owned()),
+        ("CLUSTERING_NOT_ENABLED", _) => Some("start the server with cluster.enabled".to_owned()),
         (_, Code::Unauthenticated) => Some("set BOLTQ_API_KEY to the key of the server".to_owned()),
         (_, Code::Unimplemented) => {
             Some("is this the messaging port of a server that is as new as this `boltq`?".to_owned())

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let time = commands.time();
     let mut plane = plane::plane(Machine::restore(&plane::RECORDED).expect("the recorded snapshot"));
-    plane.lead(time);
+    plane.lead(boltq_core::Term(1), time);
     for command in commands {
         let Ok(command) = command else { break };
         // The node stops at a command that it does not know.

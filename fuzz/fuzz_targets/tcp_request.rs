@@ -5,12 +5,17 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "parts of it are for replies")]
-#[path = "../../server/src/doors/tcp/body.rs"]
+#[path = "../../server/src/doors/body.rs"]
 mod body;
 #[path = "../../server/src/doors/tcp/command.rs"]
 mod command;
 #[path = "../../server/src/doors/tcp/request.rs"]
 mod request;
+
+/// As the server has it.
+mod doors {
+    pub(crate) use super::body;
+}
 
 use command::Command;
 use request::{Publish, Request, Single};

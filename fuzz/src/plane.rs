@@ -75,7 +75,7 @@ fn check_effect(effect: StorageEffect, entry: &[u8]) {
 
 /// Leads, hands out, settles in every way, lets time pass, and checks that the state survives being written and read.
 pub fn exercise(mut plane: Plane, now: Millis) {
-    plane.lead(now);
+    plane.lead(boltq_core::Term(1), now);
     for queue in (0..QUEUES).map(QueueId) {
         settle(&mut plane, queue, now);
         let runs = plane.begin_purge(queue);

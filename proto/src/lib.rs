@@ -1,6 +1,8 @@
-//! Messages and services generated from the `.proto` files beside this crate. No hand-written code.
+//! Messages and services generated from the `.proto` files beside this crate, and the codec that they use.
 
-/// Encoded descriptor set of every file, for gRPC reflection.
+pub mod codec;
+
+/// Encoded descriptor set of every file that clients may use, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/boltq_descriptor.bin"));
 
 /// Types that several packages use: `boltq.type.v1`.
@@ -24,5 +26,21 @@ pub mod admin {
     #[allow(missing_docs)]
     pub mod v1 {
         tonic::include_proto!("boltq.admin.v1");
+    }
+}
+
+/// Membership and leadership: `boltq.cluster.v1`.
+pub mod cluster {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.cluster.v1");
+    }
+}
+
+/// Between the nodes of a cluster: `boltq.internal.v1`.
+pub mod internal {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.internal.v1");
     }
 }

@@ -4,10 +4,12 @@
 //! replicated state with its lock and its log, and the crates below it know nothing of this one.
 
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod doors;
 mod identity;
 pub mod node;
+pub mod peer;
 pub mod plane;
 pub mod service;
 mod tasks;

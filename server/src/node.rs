@@ -1,31 +1,40 @@
 //! A node: opens its log and groups, then its doors, and closes them in the opposite order.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::{GroupId, NodeId};
 use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage, SyncPolicy};
+use boltq_meta::NodeInfo;
 use boltq_queue::Settings;
-use boltq_raft::{Group, GroupConfig, GroupError};
+use boltq_raft::{Group, GroupConfig, GroupError, GroupHandler, NoPeers, Transport};
+use futures_util::future::{BoxFuture, select_all};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::config::{Config, StorageMode, StorageSync};
-use crate::doors::port::{Acceptor, HttpPort, MessagingPort};
+use crate::cluster::{
+    AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
+    somebody_has_a_cluster,
+};
+use crate::config::{ClusterConfig, Config, StorageMode, StorageSync};
+use crate::doors::intake::Intake;
+use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
 use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
+use crate::peer::{InfoSource, PeerConfig, PeerError, PeerInfo, PeerSecret, PeerTls, Peers};
 use crate::plane::QueuePlane;
-use crate::service::{Queues, ServiceError, random};
+use crate::service::{Clustering, Parts, Queues, random};
 use crate::tasks::run_timer;
 use crate::telemetry::DoorMetrics;
 
-/// The group of the queue plane. Its number is part of the format on disk.
-const QUEUE_GROUP: GroupId = GroupId(1);
+/// Proposals that may be on their way at most, in bytes.
+const PROPOSAL_BYTES_MAX: usize = 32 << 20;
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
 
@@ -52,9 +61,18 @@ pub enum NodeError {
     /// Nobody leads the queue plane.
     #[error("the queue plane has no leader after {} s: its membership may name other nodes", LEAD_MAX.as_secs())]
     NoLeader,
-    /// The queue plane did not become ready.
-    #[error("the queue plane is not ready: {0}")]
-    Queues(#[from] ServiceError),
+    /// The port for other nodes.
+    #[error(transparent)]
+    Peers(#[from] PeerError),
+    /// The data is that of a node that was alone, and this node is to join a cluster that has data of its own.
+    #[error(
+        "{}: the data of a node that was alone cannot be joined with that of a cluster; found the cluster with this node \
+         (cluster.bootstrap), or start on an empty directory", path.display()
+    )]
+    DataOfItsOwn {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -69,6 +87,7 @@ pub enum NodeError {
 /// A node that serves.
 pub struct Node {
     group: Group<QueuePlane>,
+    clustered: Option<Clustered>,
     log: Log,
     doors: JoinSet<()>,
     tasks: JoinSet<()>,
@@ -77,32 +96,87 @@ pub struct Node {
     admin: SocketAddr,
 }
 
+/// What only a node has that is one of several.
+struct Clustered {
+    cluster: Arc<Cluster>,
+    meta: Group<MetaPlane>,
+    streams: Vec<Group<StreamPlane>>,
+    peers: Peers,
+    leave: bool,
+}
+
 impl Node {
     /// Opens everything. When it returns, requests are answered.
     ///
     /// # Errors
     /// See [`NodeError`]; nothing is left running then.
     pub async fn start(config: &Config) -> Result<Self, NodeError> {
+        let connections = Connections::within_the_limit(
+            config.server.connections_max,
+            config.cluster.enabled && config.server.tcp_forward,
+        );
         // Ports first: a second server on the same ports is to fail before it touches the data.
         let messaging = listen(&config.server.host, config.server.tcp_port).await?;
         let admin = listen(&config.server.host, config.server.http_port).await?;
+        let raft = match config.cluster.enabled {
+            true => Some(listen(&config.cluster.raft_host, config.cluster.raft_port).await?),
+            false => None,
+        };
         let addresses = (local(&messaging)?, local(&admin)?);
         let (log, node) = open_log(config).await?;
         let settings = settings(config);
         let plane = Arc::new(QueuePlane::new(settings, log.group(QUEUE_GROUP)));
-        let group_config = GroupConfig::new(QUEUE_GROUP, node, clock::now);
-        let group = Group::open(group_config, log.group(QUEUE_GROUP), plane.clone()).await?;
-        tokio::time::timeout(LEAD_MAX, plane.led())
-            .await
-            .map_err(|_| NodeError::NoLeader)?;
-        let disk = config.storage.mode == StorageMode::Disk;
         let stop = CancellationToken::new();
-        let queues = Queues::open(group.clone(), plane.clone(), log.clone(), disk, settings, stop.clone()).await?;
-
         let mut tasks = JoinSet::new();
+        let (group, clustered) = match raft {
+            None => {
+                let mut group_config = GroupConfig::new(QUEUE_GROUP, node, clock::now);
+                group_config.proposal_bytes_max = proposal_bytes_max(config);
+                let transport = Arc::new(NoPeers);
+                let group = Group::open(group_config, log.group(QUEUE_GROUP), plane.clone(), transport).await?;
+                (group, None)
+            }
+            Some(raft) => {
+                let opening = Opening {
+                    config,
+                    found: founds(config, &log).await,
+                    node,
+                    log: &log,
+                    messaging: addresses.0,
+                    admin: addresses.1,
+                };
+                let (group, clustered) = opening.open(raft, plane.clone()).await?;
+                let seeds = opening.seeds(&clustered.cluster);
+                clustered.cluster.start(seeds, &mut tasks, &stop);
+                (group, Some(clustered))
+            }
+        };
+        let parts = Parts {
+            log: log.clone(),
+            disk: config.storage.mode == StorageMode::Disk,
+            settings,
+            clustering: Clustering::new(clustered.as_ref().map(|clustered| clustered.cluster.clone())),
+            confirm_max: clustered.is_some().then_some(config.cluster.proposal_timeout),
+        };
+        let clustering = parts.clustering.clone();
+        let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
+        if clustered.is_none() {
+            // Nobody else can lead, so requests would only fail until then.
+            let ready = async {
+                plane.led().await;
+                queues.keyed().await;
+            };
+            tokio::time::timeout(LEAD_MAX, ready)
+                .await
+                .map_err(|_| NodeError::NoLeader)?;
+        } else {
+            let queues = queues.clone();
+            tasks.spawn(async move { queues.keyed().await });
+        }
         tasks.spawn(run_timer(queues.clone(), plane));
         let mut node = Self {
             group,
+            clustered,
             log,
             doors: JoinSet::new(),
             tasks,
@@ -110,16 +184,18 @@ impl Node {
             messaging: addresses.0,
             admin: addresses.1,
         };
-        node.open_doors(config, &queues, messaging, admin).await?;
+        node.open_doors(config, connections, &queues, &clustering, (messaging, admin))
+            .await?;
         Ok(node)
     }
 
     async fn open_doors(
         &mut self,
         config: &Config,
+        connections: Connections,
         queues: &Queues,
-        messaging: TcpListener,
-        admin: TcpListener,
+        clustering: &Clustering,
+        (messaging, admin): (TcpListener, TcpListener),
     ) -> Result<(), NodeError> {
         let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -130,18 +206,33 @@ impl Node {
             .set_service_status("boltq.queue.v1.QueueService", tonic_health::ServingStatus::Serving)
             .await;
         let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, health, api_key.clone())?;
-        let tcp = tcp::Door::new(queues.clone(), api_key.clone(), &config.server, metrics.clone());
-        let port = MessagingPort::new(tcp, grpc);
-        let acceptor = self.acceptor(config, "messaging", messaging, &metrics, |metrics| {
-            &metrics.messaging_connections
-        });
+        let grpc = grpc::router(queues, clustering, health, api_key.clone())?;
+        let tcp = tcp::Door::new(
+            queues.clone(),
+            clustering.clone(),
+            api_key.clone(),
+            &config.server,
+            metrics.clone(),
+        );
+        let intake = Intake::new(&config.server, metrics.clone());
+        self.tasks.spawn(intake.clone().watch());
+        let port = MessagingPort::new(tcp, grpc, intake.clone());
+        let acceptor = self.acceptor(
+            config,
+            ("messaging", connections.messaging),
+            messaging,
+            &metrics,
+            |metrics| &metrics.messaging_connections,
+        );
         let stop = self.stop.clone();
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let port = HttpPort::new(http::router(queues.clone(), api_key, metrics.clone()));
-        let acceptor = self.acceptor(config, "admin", admin, &metrics, |metrics| &metrics.admin_connections);
+        let router = http::router(queues.clone(), clustering.clone(), api_key, metrics.clone());
+        let port = HttpPort::new(router, intake);
+        let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
+            &metrics.admin_connections
+        });
         let stop = self.stop.clone();
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
@@ -151,7 +242,7 @@ impl Node {
     fn acceptor(
         &self,
         config: &Config,
-        name: &'static str,
+        (name, connections_max): (&'static str, usize),
         listener: TcpListener,
         metrics: &Arc<DoorMetrics>,
         open: fn(&DoorMetrics) -> &crate::telemetry::Gauge,
@@ -159,7 +250,7 @@ impl Node {
         Acceptor {
             name,
             listener,
-            connections_max: config.server.connections_max,
+            connections_max,
             grace: config.server.shutdown_grace,
             metrics: metrics.clone(),
             open,
@@ -188,7 +279,13 @@ impl Node {
         let failure = tokio::select! {
             () = stop => None,
             reason = self.group.failed() => Some(reason),
+            reason = Clustered::failed(self.clustered.as_ref()) => Some(reason),
         };
+        if failure.is_none()
+            && let Some(clustered) = &self.clustered
+        {
+            clustered.depart().await;
+        }
         self.stop.cancel();
         if let Some(reason) = failure {
             tracing::error!(%reason, "the storage failed; stopping");
@@ -207,6 +304,9 @@ impl Node {
         self.doors.shutdown().await;
         self.tasks.shutdown().await;
         self.group.shutdown().await;
+        if let Some(clustered) = &self.clustered {
+            clustered.close().await;
+        }
         let log = self.log.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {
             tracing::error!(%error, "the log was not closed cleanly");
@@ -214,13 +314,183 @@ impl Node {
     }
 }
 
+impl Clustered {
+    /// Returns when one of the groups beside that of the queue plane has stopped by itself; never without any.
+    async fn failed(this: Option<&Self>) -> String {
+        let Some(this) = this else { return pending().await };
+        let streams = this
+            .streams
+            .iter()
+            .map(|group| -> BoxFuture<'_, String> { Box::pin(group.failed()) });
+        let meta: BoxFuture<'_, String> = Box::pin(this.meta.failed());
+        let (reason, _, _) = select_all(streams.chain([meta])).await;
+        reason
+    }
+
+    /// Before the doors close: others lead what this node led, so that they can be asked at once.
+    async fn depart(&self) {
+        if self.leave
+            && let Err(error) = self.cluster.leave_self().await
+        {
+            tracing::warn!(%error, "this node could not leave the cluster; it stays a member");
+        }
+        self.cluster.hand_over_all().await;
+    }
+
+    async fn close(&self) {
+        self.meta.checkpoint().await;
+        self.meta.shutdown().await;
+        for group in &self.streams {
+            group.checkpoint().await;
+            group.shutdown().await;
+        }
+        self.peers.stop().await;
+    }
+}
+
+/// What it takes to open the groups of a node that is one of several.
+struct Opening<'a> {
+    config: &'a Config,
+    /// Whether this node founds the cluster, if it belongs to none.
+    found: bool,
+    node: NodeId,
+    log: &'a Log,
+    messaging: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Opening<'_> {
+    async fn open(
+        &self,
+        raft: TcpListener,
+        plane: Arc<QueuePlane>,
+    ) -> Result<(Group<QueuePlane>, Clustered), NodeError> {
+        let config = &self.config.cluster;
+        let new = self.log.group(META_GROUP).raft_state().last.is_none();
+        if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
+            let path = self.config.storage.data_dir.clone();
+            return Err(NodeError::DataOfItsOwn { path });
+        }
+        let me = NodeInfo {
+            node: self.node,
+            name: config.node_id.clone(),
+            raft: config.advertised(local(&raft)?.port()),
+            messaging: config.advertised(self.messaging.port()),
+            admin: config.advertised(self.admin.port()),
+            voter: !config.non_voter,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let registry = Arc::new(MetaPlane::new());
+        let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
+        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
+        let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
+        peers.register(META_GROUP, Arc::new(meta.clone()));
+        let group = self.group(QUEUE_GROUP, &me, plane, &transport).await?;
+        peers.register(QUEUE_GROUP, Arc::new(group.clone()));
+        let mut streams = Vec::new();
+        for number in 0..u32::from(config.stream_groups) {
+            let id = GroupId(FIRST_STREAM_GROUP.0 + number);
+            let stream = self.group(id, &me, Arc::new(StreamPlane), &transport).await?;
+            peers.register(id, Arc::new(stream.clone()));
+            streams.push(stream);
+        }
+        let others = std::iter::once(&group)
+            .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) })
+            .chain(
+                streams
+                    .iter()
+                    .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
+            );
+        let cluster = Arc::new(Cluster::new(
+            me,
+            meta.clone(),
+            registry,
+            others.collect(),
+            peers.clone(),
+        ));
+        let calls = Arc::downgrade(&cluster);
+        peers.serve_forwarded(Arc::new(move |_, request| {
+            let cluster = calls.upgrade();
+            Box::pin(async move {
+                let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
+                cluster.serve(request).await
+            })
+        }));
+        let clustered = Clustered {
+            cluster,
+            meta,
+            streams,
+            peers,
+            leave: config.leave_on_shutdown,
+        };
+        Ok((group, clustered))
+    }
+
+    async fn group<H: GroupHandler>(
+        &self,
+        id: GroupId,
+        me: &NodeInfo,
+        handler: Arc<H>,
+        transport: &Arc<dyn Transport>,
+    ) -> Result<Group<H>, NodeError> {
+        let config = &self.config.cluster;
+        let mut group = GroupConfig::new(id, self.node, clock::now);
+        group.address.clone_from(&me.raft);
+        group.found = self.found;
+        group.proposal_bytes_max = proposal_bytes_max(self.config);
+        group.heartbeat = config.heartbeat;
+        group.checkpoint_interval_entries = config.snapshot_threshold_entries;
+        group.election = (config.election_timeout_min, config.election_timeout_max);
+        Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
+    }
+
+    /// Whom to ask to be let in: nobody, if this node founds the cluster or there is nobody to ask.
+    fn seeds(&self, cluster: &Cluster) -> Option<SeedPlan> {
+        let config = &self.config.cluster;
+        let own = cluster.admin_address();
+        let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
+        let api_key = self.config.security.api_key.expose().map(str::to_owned);
+        (!self.found && !seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key))
+    }
+}
+
+/// Whether a node that is to found a cluster does. It asks the seeds only if it has no data.
+async fn founds(config: &Config, log: &Log) -> bool {
+    let has_data = log.group(META_GROUP).raft_state().last.is_some();
+    config.cluster.bootstrap
+        && (has_data || !somebody_has_a_cluster(&config.cluster.seeds, config.security.api_key.expose()).await)
+}
+
+fn peer_config(config: &ClusterConfig) -> PeerConfig {
+    PeerConfig {
+        secret: config.secret.expose().map(PeerSecret::new),
+        tls: config.tls.as_ref().map(|tls| PeerTls {
+            cert: tls.cert_file.clone(),
+            key: tls.key_file.clone(),
+            ca: tls.ca_file.clone(),
+        }),
+        ..PeerConfig::default()
+    }
+}
+
+fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>) -> InfoSource {
+    let (me, registry) = (me.clone(), registry.clone());
+    Arc::new(move || PeerInfo {
+        node: me.node,
+        name: me.name.clone(),
+        cluster: registry.registry().cluster().unwrap_or(0),
+        raft_address: me.raft.clone(),
+        messaging_address: me.messaging.clone(),
+        admin_address: me.admin.clone(),
+        version: me.version.clone(),
+    })
+}
+
 async fn listen(host: &str, port: u16) -> Result<TcpListener, NodeError> {
-    TcpListener::bind((host, port))
-        .await
-        .map_err(|source| NodeError::Listen {
-            address: format!("{host}:{port}"),
-            source,
-        })
+    listen_on(host, port).await.map_err(|source| NodeError::Listen {
+        address: format!("{host}:{port}"),
+        source,
+    })
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
@@ -261,6 +531,13 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         Ok((Log::open(log_config, Arc::new(OsFiles))?, node))
     })
     .await?
+}
+
+/// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:
+/// what was admitted by then has to fit into a file that is not used up yet.
+fn proposal_bytes_max(config: &Config) -> usize {
+    let bytes = config.storage.wal_file_bytes * 3 / 8;
+    usize::try_from(bytes).unwrap_or(usize::MAX).min(PROPOSAL_BYTES_MAX)
 }
 
 fn settings(config: &Config) -> Settings {

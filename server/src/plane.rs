@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine};
+use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine, Term};
 use boltq_log::{EntryId, GroupLog};
 use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Plane, QueueId, Settings};
 use boltq_raft::{ApplyError, Commands, GroupHandler};
@@ -248,16 +248,22 @@ impl GroupHandler for QueuePlane {
         Ok(())
     }
 
-    fn leadership(&self, leading: bool) {
-        self.with(|plane| {
-            if leading {
-                plane.lead(clock::now());
-            } else {
-                plane.follow();
-            }
+    fn leadership(&self, leading: Option<Term>) {
+        self.with(|plane| match leading {
+            Some(term) => plane.lead(term, clock::now()),
+            None => plane.follow(),
         });
-        self.leading.store(leading, Ordering::Release);
+        self.leading.store(leading.is_some(), Ordering::Release);
         self.leadership.notify_waiters();
-        tracing::info!(leading, "leadership of the queue plane");
+        if leading.is_none() {
+            // Whoever waits for a message has to look elsewhere.
+            for waiters in self.waiters.read().values() {
+                waiters.ready.notify_waiters();
+            }
+        }
+        match leading {
+            Some(term) => tracing::info!(term = term.0, "this node leads the queue plane"),
+            None => tracing::info!("this node no longer leads the queue plane"),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! One file per command: ask the server, hand the result to the printer.
 
 mod ack;
+mod cluster;
 mod consume;
 mod follow;
 mod health;
@@ -42,6 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Stats => stats::run(&mut context).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
+        Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
     };
     let flushed = context.printer.flush();
     match result {

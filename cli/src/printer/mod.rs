@@ -3,6 +3,7 @@
 //! Commands build results and know nothing of formats. A result's fields are the JSON contract; its table is for
 //! people and may change.
 
+mod cluster;
 mod json;
 mod table;
 
@@ -17,6 +18,8 @@ use serde::{Serialize, Serializer};
 
 use crate::args::Format;
 use crate::error::CliError;
+
+pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
 
 /// A result that can be printed.
 pub(crate) trait Show {

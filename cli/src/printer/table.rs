@@ -110,14 +110,14 @@ impl Show for Queues {
 }
 
 /// One `name  value` a line, the values aligned.
-fn pairs(rows: &[(&str, &dyn Display)], out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn pairs(rows: &[(&str, &dyn Display)], out: &mut dyn Write) -> io::Result<()> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     rows.iter()
         .try_for_each(|(name, value)| writeln!(out, "{name:width$}  {value}"))
 }
 
-/// The first column to the left, numbers to the right. No header without rows.
-fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+/// Columns of numbers to the right, others to the left. No header without rows.
+pub(super) fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -126,11 +126,17 @@ fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dy
         let cells = rows.iter().chain([&header]);
         cells.map(|row| row[i].chars().count()).max().unwrap_or_default()
     });
+    let is_number = |cell: &String| !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers: [bool; N] = std::array::from_fn(|i| i > 0 && rows.iter().all(|row| is_number(&row[i])));
     for row in [&header].into_iter().chain(rows) {
-        for (i, (cell, &width)) in row.iter().zip(&width).enumerate() {
-            match i {
-                0 => write!(out, "{cell:width$}")?,
-                _ => write!(out, "  {cell:>width$}")?,
+        for (i, cell) in row.iter().enumerate() {
+            let gap = if i > 0 { "  " } else { "" };
+            let width = width[i];
+            match numbers[i] {
+                true => write!(out, "{gap}{cell:>width$}")?,
+                // Nothing behind the last one.
+                false if i + 1 == N => write!(out, "{gap}{cell}")?,
+                false => write!(out, "{gap}{cell:width$}")?,
             }
         }
         writeln!(out)?;
@@ -179,7 +185,7 @@ fn text(payload: &Payload) -> Option<&str> {
     text.chars().all(is_plain).then_some(text)
 }
 
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let shown = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
         false => c.to_string(),

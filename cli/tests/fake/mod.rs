@@ -9,6 +9,11 @@ use std::{io::Write, sync::mpsc, thread};
 
 use boltq_proto::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
 use boltq_proto::admin::v1::{GetStatsRequest, GetStatsResponse, StorageStats};
+use boltq_proto::cluster::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
+use boltq_proto::cluster::v1::{
+    GetStatusRequest, GetStatusResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Node,
+    TransferLeadershipRequest, TransferLeadershipResponse,
+};
 use boltq_proto::queue::v1::queue_service_server::{QueueService, QueueServiceServer};
 use boltq_proto::queue::v1::subscribe_request::Request as Event;
 use boltq_proto::queue::v1::*;
@@ -40,6 +45,9 @@ pub(crate) struct Asked {
     /// Tokens.
     pub(crate) stream_acked: Vec<Bytes>,
     pub(crate) keys: Vec<Option<String>>,
+    pub(crate) joined: Vec<JoinRequest>,
+    pub(crate) left: Vec<String>,
+    pub(crate) transferred: Vec<TransferLeadershipRequest>,
 }
 
 #[derive(Clone, Default)]
@@ -73,6 +81,7 @@ impl Fake {
                 let router = server
                     .add_service(health)
                     .add_service(AdminServiceServer::new(serving.clone()))
+                    .add_service(ClusterServiceServer::new(serving.clone()))
                     .add_service(QueueServiceServer::new(serving));
                 router
                     .serve_with_incoming(TcpListenerStream::new(listener))
@@ -366,5 +375,50 @@ impl AdminService for Service {
             }),
             ..GetStatsResponse::default()
         }))
+    }
+}
+
+fn member(name: &str, voter: bool) -> Node {
+    Node {
+        node_id: name.to_owned(),
+        raft_address: format!("{name}:9100"),
+        voter,
+        ..Node::default()
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Service {
+    async fn join(&self, request: Request<JoinRequest>) -> Answer<JoinResponse> {
+        let request = request.into_inner();
+        let node = Some(member("n4", !request.non_voter));
+        self.asked.lock().unwrap().joined.push(request);
+        let groups = vec!["meta".to_owned(), "queue".to_owned()];
+        Ok(Response::new(JoinResponse { node, groups }))
+    }
+
+    async fn leave(&self, request: Request<LeaveRequest>) -> Answer<LeaveResponse> {
+        let node = request.into_inner().node_id;
+        if node == "n9" {
+            let info = ErrorDetails::with_error_info("NODE_NOT_FOUND", "boltq", std::collections::HashMap::new());
+            let text = format!("node {node:?} is not in the cluster");
+            return Err(Status::with_error_details(Code::NotFound, text, info));
+        }
+        self.asked.lock().unwrap().left.push(node);
+        let groups = vec!["meta".to_owned(), "queue".to_owned()];
+        Ok(Response::new(LeaveResponse { groups }))
+    }
+
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<GetStatusResponse> {
+        Ok(Response::new(GetStatusResponse::default()))
+    }
+
+    async fn transfer_leadership(
+        &self,
+        request: Request<TransferLeadershipRequest>,
+    ) -> Answer<TransferLeadershipResponse> {
+        self.asked.lock().unwrap().transferred.push(request.into_inner());
+        let leader = Some(member("n2", true));
+        Ok(Response::new(TransferLeadershipResponse { leader }))
     }
 }

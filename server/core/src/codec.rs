@@ -71,6 +71,17 @@ impl<'a> Reader<'a> {
         self.remaining() == 0
     }
 
+    /// That everything is read.
+    pub fn end(&self, what: &'static str) -> Result<(), DecodeError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        Err(DecodeError::Invalid {
+            what,
+            why: "more bytes than it has",
+        })
+    }
+
     /// The next `count` bytes.
     pub fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let left = self.remaining();

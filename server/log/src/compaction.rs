@@ -1,4 +1,4 @@
-//! Rewriting files of which little is wanted, on a thread of its own.
+//! Rewriting files of which little is wanted, on a thread of its own or in steps.
 //!
 //! One pass picks some files, copies the rows that point into them, sorted by group, stream and sequence, into a segment,
 //! and then has those rows that still exist point there. Until the segment has its name on the device nothing has changed,
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::ReadError;
 use crate::index::{Moved, Row};
-use crate::log::{Disk, Plane, Store};
+use crate::log::{Disk, Plane};
 use crate::segment::{Length, SegmentWriter};
 use crate::store::{Account, Class, Name, Pins, TMP_SUFFIX};
 use crate::types::{FileId, FrameKey};
@@ -31,7 +31,7 @@ const SMALL_ROW_BYTES: u64 = 2 << 10;
 /// Time until the next attempt when a pass failed.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Wakes the thread.
+/// Says whether something may be worth a pass, and wakes the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
     state: Mutex<State>,
@@ -41,7 +41,15 @@ pub(crate) struct Compaction {
 #[derive(Debug, Default)]
 struct State {
     asked: bool,
+    /// The last pass failed, and this is when to try again.
+    retry_at: Option<Duration>,
     closed: bool,
+}
+
+impl State {
+    fn is_ready(&self, now: Duration) -> bool {
+        !self.closed && (self.asked || self.retry_at.is_some_and(|at| at <= now))
+    }
 }
 
 /// A row to be copied.
@@ -72,51 +80,63 @@ impl Compaction {
         self.wake.notify_all();
     }
 
-    fn is_closed(&self) -> bool {
-        self.state.lock().closed
-    }
-
-    /// Runs until the log is closed.
-    pub(crate) fn run(&self, plane: &Plane) {
-        let mut failed = false;
-        while self.wait(failed) {
-            failed = false;
-            while !self.is_closed() {
-                match pass(plane) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        tracing::warn!(%error, "compaction failed and will be tried again; nothing is lost");
-                        failed = true;
-                        break;
-                    }
-                }
-            }
+    /// Runs until the log is closed; for a thread of its own.
+    pub(crate) fn run(&self, plane: &Plane, disk: &Disk) {
+        while self.wait(disk) {
+            self.turn(plane, disk);
         }
     }
 
-    /// Returns whether there is something to do; not if the log is closed.
-    fn wait(&self, failed: bool) -> bool {
+    /// Makes one pass if there may be something for it; returns whether it did.
+    pub(crate) fn turn(&self, plane: &Plane, disk: &Disk) -> bool {
+        {
+            let mut state = self.state.lock();
+            if !state.is_ready(disk.wal.clock.now()) {
+                return false;
+            }
+            (state.asked, state.retry_at) = (false, None);
+        }
+        match pass(plane, disk) {
+            // There may be more.
+            Ok(more) => self.state.lock().asked |= more,
+            Err(error) => {
+                tracing::warn!(%error, "compaction failed and will be tried again; nothing is lost");
+                self.state.lock().retry_at = Some(disk.wal.clock.now() + RETRY);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn is_ready(&self, disk: &Disk) -> bool {
+        self.state.lock().is_ready(disk.wal.clock.now())
+    }
+
+    /// When to try again after a pass failed.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        state.retry_at.filter(|_| !state.closed)
+    }
+
+    /// Waits for something to do; not if the log is closed.
+    fn wait(&self, disk: &Disk) -> bool {
         let mut state = self.state.lock();
-        while !state.asked && !state.closed {
-            if failed {
-                if self.wake.wait_for(&mut state, RETRY).timed_out() {
-                    break;
+        loop {
+            let now = disk.wal.clock.now();
+            if state.closed || state.is_ready(now) {
+                return !state.closed;
+            }
+            match state.retry_at {
+                None => self.wake.wait(&mut state),
+                Some(at) => {
+                    self.wake.wait_for(&mut state, at.saturating_sub(now));
                 }
-            } else {
-                self.wake.wait(&mut state);
             }
         }
-        state.asked = false;
-        !state.closed
     }
 }
 
 /// Copies what is wanted of some files; returns whether there was something to do.
-pub(crate) fn pass(plane: &Plane) -> io::Result<bool> {
-    let Store::Disk(disk) = &plane.store else {
-        return Ok(false);
-    };
+fn pass(plane: &Plane, disk: &Disk) -> io::Result<bool> {
     let Some(victims) = pick(plane, disk) else {
         return Ok(false);
     };

@@ -146,6 +146,41 @@ impl EntryTable {
         keys
     }
 
+    /// Whether a state of `applied` can take the place of what is here: the last entry that it would have to undo if not.
+    pub(crate) fn check_install(&self, applied: EntryId) -> Result<(), LogIndex> {
+        let before = match (self.purged, self.first()) {
+            (Some(purged), _) if purged != applied => Some(purged.index),
+            // A log that begins somewhere, and nobody knows after what.
+            (None, Some(first)) if first > 0 => Some(LogIndex(first - 1)),
+            _ => None,
+        };
+        match before {
+            Some(before) if before >= applied.index => Err(before),
+            _ => Ok(()),
+        }
+    }
+
+    /// A state with everything up to `applied` takes the place of the entries up to there. Those after it stay if the one at
+    /// its index is there and the same, otherwise they belong to another history and go. Returns where those were that went.
+    ///
+    /// What went with another history is not held: a replay passes over it, wherever it begins.
+    pub(crate) fn install(&mut self, applied: EntryId) -> Vec<FrameKey> {
+        let same = self.id(applied.index) == Some(applied);
+        let count = match self.first() {
+            Some(first) if same => usize::try_from((applied.index.0 + 1).saturating_sub(first)).unwrap_or(usize::MAX),
+            _ => self.slots.len(),
+        };
+        let count = count.min(self.slots.len());
+        let keys = self.slots.drain(..count).map(|slot| slot.key).collect();
+        self.first += count as u64;
+        if !same {
+            self.held.clear();
+        }
+        self.purged = Some(applied);
+        self.saved(applied.index);
+        keys
+    }
+
     /// A checkpoint with everything up to `applied` is durable.
     pub(crate) fn saved(&mut self, applied: LogIndex) {
         self.saved = Some(applied.0);
@@ -220,6 +255,38 @@ mod tests {
         );
         assert!(table.purge(id(4)).is_empty(), "older than what is purged");
         assert_eq!(table.purged(), Some(id(10)));
+    }
+
+    #[test]
+    fn a_state_that_is_installed_ends_the_entries_before_it_and_those_of_another_history() {
+        let table = |from, to| {
+            let mut table = EntryTable::default();
+            (from..=to).for_each(|index| drop(table.put(index, slot(1))));
+            table
+        };
+        let other = EntryId { term: Term(2), ..id(3) };
+        for (applied, left) in [(id(3), vec![4, 5]), (id(5), vec![]), (id(8), vec![]), (other, vec![])] {
+            let mut table = table(1, 5);
+            table.put(5, slot(2));
+            table.put(5, slot(1));
+            assert_eq!(table.check_install(applied), Ok(()));
+            assert_eq!(table.install(applied).len(), 5 - left.len());
+            assert_eq!((table.purged(), table.first()), (Some(applied), left.first().copied()));
+            assert_eq!(table.last(), Some(left.last().map_or(applied, |last| id(*last))));
+            assert_eq!(table.check(applied.index.0 + 1), Ok(()));
+            assert_eq!(table.needed_from().is_some(), !left.is_empty());
+        }
+        let mut purged = table(1, 5);
+        purged.purge(id(3));
+        assert_eq!(purged.check_install(id(3)), Ok(()), "the same again");
+        assert_eq!(purged.check_install(id(2)), Err(LogIndex(3)));
+        assert_eq!(purged.check_install(other), Err(LogIndex(3)));
+        assert_eq!(
+            table(4, 5).check_install(id(3)),
+            Err(LogIndex(3)),
+            "what comes before 4 is not known"
+        );
+        assert_eq!(table(4, 5).check_install(id(4)), Ok(()));
     }
 
     #[test]

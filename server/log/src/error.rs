@@ -284,3 +284,62 @@ pub enum CheckpointError {
         newest: LogIndex,
     },
 }
+
+/// Why a state of another node was not installed. The group is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The checkpoint that it becomes was not written.
+    #[error("install: {0}")]
+    Checkpoint(#[from] CheckpointError),
+    /// The device or the file system refused. A full device can be tried again later, from the start.
+    #[error("install: {operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Records are not what they are said to be.
+    #[error("install: {count} records of stream {stream} from {first} on are not what was announced: {source}")]
+    Records {
+        /// The stream.
+        stream: StreamId,
+        /// Sequence of the first record.
+        first: Seq,
+        /// Number of records.
+        count: u32,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// A record came twice.
+    #[error("install: record {seq} of stream {stream} came twice")]
+    Twice {
+        /// The stream.
+        stream: StreamId,
+        /// The sequence.
+        seq: Seq,
+    },
+    /// Something was not added before.
+    #[error("install: records were not added before, so this is not whole; begin again")]
+    Incomplete,
+    /// The log has left that entry behind.
+    #[error(
+        "install: the state is of entry {applied}, but the log of group {group} begins after entry {begins_after}, with another history"
+    )]
+    Behind {
+        /// The group.
+        group: GroupId,
+        /// The entry of the state that was to be installed.
+        applied: LogIndex,
+        /// The entry that the log begins after.
+        begins_after: LogIndex,
+    },
+}
+
+impl From<AppendError> for InstallError {
+    fn from(error: AppendError) -> Self {
+        Self::Checkpoint(error.into())
+    }
+}

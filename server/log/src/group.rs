@@ -14,7 +14,7 @@ use crate::error::{AppendError, ReadError};
 use crate::frame::{self, Kind};
 use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
-use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState};
+use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
 use crate::wal::{Completion, ENTRY_PREFIX_BYTES, Outgoing, VOTE_BYTES_MAX};
 
@@ -326,6 +326,33 @@ impl GroupLog {
     /// The id of an entry that is there, or of the last one that was purged.
     pub fn entry_id(&self, index: LogIndex) -> Option<EntryId> {
         self.group.raft.lock().table.id(index)
+    }
+
+    /// Whether there is room for more in the log that the group shares with others. Cheap.
+    pub fn space(&self) -> Space {
+        match &self.plane().store {
+            Store::Memory(_) => Space::Ample,
+            Store::Disk(disk) => disk.wal.space(),
+        }
+    }
+
+    /// The entry before the last `bytes` of entries; none if there is not more than that. Entries up to it can be given up, if a
+    /// checkpoint makes up for them, and `bytes` of them stay.
+    pub fn before_last_bytes(&self, bytes: u64) -> Option<LogIndex> {
+        let raft = self.group.raft.lock();
+        let (first, last) = (raft.table.first()?, raft.table.last()?.index.0);
+        let mut left = bytes;
+        for index in (first..=last).rev() {
+            let Some(slot) = raft.table.get(LogIndex(index)) else {
+                break;
+            };
+            let size = frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64;
+            if size > left {
+                return Some(LogIndex(index));
+            }
+            left -= size;
+        }
+        None
     }
 
     /// The newest checkpoint that is durable.

@@ -14,27 +14,35 @@
 //!   still room for entries that free something.
 //! - A file goes when no row, no durable checkpoint and no replay needs it.
 //!
+//! A group that is to have the state of another node gets it as that node's newest checkpoint with its records
+//! ([`GroupLog::export`], [`GroupLog::begin_install`]).
+//!
 //! The log knows nothing of queues or of Raft's rules; it does not look into entries, except to step over records.
 //!
 //! Plain threads, no async: methods may be called from async tasks, and only [`GroupLog::read`] with [`ReadMode::Disk`],
-//! [`GroupLog::entries`] of old entries and [`GroupLog::write_checkpoint`] wait for the device. (An append waits too, if it
-//! outruns the preparation of the next file.)
+//! [`GroupLog::entries`] of old entries, [`GroupLog::write_checkpoint`] and what belongs to [`Export`] and [`Install`] wait
+//! for the device. (An append waits too, if it outruns the preparation of the next file, or while a state is installed.)
+//! For simulations, a log can do without threads and take [`Steps`] instead.
 
 mod cache;
 mod checkpoint;
+mod clock;
 mod compaction;
 mod config;
 mod entries;
 mod error;
+mod export;
 pub mod files;
 mod frame;
 mod group;
 mod index;
+mod install;
 mod log;
 mod placing;
 mod reading;
 mod recovery;
 mod segment;
+mod steps;
 mod store;
 pub mod testing;
 mod types;
@@ -42,9 +50,12 @@ mod wal;
 
 pub use checkpoint::Capture;
 pub use config::{ENTRY_BYTES_MAX, LogConfig, Storage, SyncPolicy, WAL_FILE_BYTES_MAX, WAL_FILE_BYTES_MIN};
-pub use error::{AppendError, CheckpointError, ConfigError, Failure, OpenError, PlaceError, ReadError};
+pub use error::{AppendError, CheckpointError, ConfigError, Failure, InstallError, OpenError, PlaceError, ReadError};
+pub use export::{Export, ExportedRun};
 pub use files::{FileLayer, OsFiles};
 pub use group::GroupLog;
+pub use install::Install;
 pub use log::Log;
+pub use steps::{OnWork, Steps};
 pub use types::{Checkpoint, Entry, EntryId, RaftState, ReadMode, Space, Usage};
 pub use wal::Completion;

@@ -1,4 +1,4 @@
-//! The log of a plane: what its groups share, and its threads.
+//! The log of a plane: what its groups share, and its threads or steps.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use crate::error::{Failure, OpenError, ReadError};
 use crate::files::{DirLock, FileLayer};
 use crate::group::{Group, GroupLog};
 use crate::recovery;
+use crate::steps::{OnWork, Steps};
 use crate::store::{Changes, Class, DiskFrames, MemoryFrames};
 use crate::types::{FrameKey, Space, Usage};
 use crate::wal::Wal;
@@ -112,7 +113,10 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.close();
+        match &self.plane.store {
+            Store::Disk(disk) if disk.wal.abandon_if_stepped() => disk.compaction.close(),
+            Store::Disk(_) | Store::Memory(_) => self.close(),
+        }
     }
 }
 
@@ -129,6 +133,26 @@ impl Log {
     /// Settings that cannot be, a directory that another process uses, and everything that [`OpenError`] says about a
     /// directory that is not as this log left it. A torn tail is no error.
     pub fn open(config: LogConfig, files: Arc<dyn FileLayer>) -> Result<Self, OpenError> {
+        Self::open_with(config, files, None)
+    }
+
+    /// Opens a log that has no threads: what they do is done when [`Steps::step`] is called, and `on_work` is told that there
+    /// may be something. An append never waits for the next file, it prepares it; and what waits for the log to be
+    /// synced, as [`GroupLog::write_checkpoint`] does, writes and syncs it.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn open_stepped(
+        config: LogConfig,
+        files: Arc<dyn FileLayer>,
+        on_work: OnWork,
+    ) -> Result<(Self, Steps), OpenError> {
+        let log = Self::open_with(config, files, Some(on_work))?;
+        let steps = Steps::new(&log.owner.plane);
+        Ok((log, steps))
+    }
+
+    fn open_with(config: LogConfig, files: Arc<dyn FileLayer>, on_work: Option<OnWork>) -> Result<Self, OpenError> {
         config.check()?;
         let owner = match config.storage.clone() {
             Storage::Memory => Owner {
@@ -139,7 +163,7 @@ impl Log {
                 }),
                 running: Mutex::default(),
             },
-            Storage::Disk { dir } => recovery::open(config, files, dir)?,
+            Storage::Disk { dir } => recovery::open(config, files, dir, on_work)?,
         };
         Ok(Self { owner: Arc::new(owner) })
     }

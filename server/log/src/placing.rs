@@ -1,6 +1,7 @@
 //! Taking over where the records of an applied entry are, and which records are no longer wanted.
 
 use boltq_core::{DecodeError, LogIndex, Seq, StorageEffect, StreamId};
+use bytes::Bytes;
 
 use crate::entries::Slot;
 use crate::error::{PlaceError, ReadError};
@@ -34,6 +35,7 @@ impl GroupLog {
         let store = &self.plane().store;
         let mut changes = store.changes();
         let mut rows = self.group.index.write();
+        let mut body = None;
         let mut outcome = Ok(());
         for effect in effects {
             outcome = match *effect {
@@ -51,7 +53,7 @@ impl GroupLog {
                         offset,
                         bytes,
                     };
-                    self.place_records(index, slot, placed, &mut rows, &mut changes)
+                    self.place_records(index, slot, placed, &mut body, &mut rows, &mut changes)
                 }
                 StorageEffect::Freed { stream, first, count } => {
                     rows.free(stream, first, count, &mut changes)
@@ -72,11 +74,13 @@ impl GroupLog {
         outcome
     }
 
+    /// `body` is that of the entry, once it was needed: it is read once, though it may be too large for the cache.
     fn place_records(
         &self,
         index: LogIndex,
         slot: Option<Slot>,
         placed: Placed,
+        body: &mut Option<Bytes>,
         rows: &mut StreamIndex,
         changes: &mut Changes,
     ) -> Result<(), PlaceError> {
@@ -105,8 +109,11 @@ impl GroupLog {
         let new = if row.bytes <= row_bytes {
             vec![row]
         } else {
-            let body = self.plane().store.body(slot.key)?;
-            split(&row, &body, row_bytes).map_err(misfit)?
+            let body = match body {
+                Some(body) => body,
+                None => body.insert(self.plane().store.body(slot.key)?),
+            };
+            split(&row, body, row_bytes).map_err(misfit)?
         };
         if let Store::Memory(memory) = &self.plane().store {
             memory.placed(stream, &new);

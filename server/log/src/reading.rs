@@ -1,4 +1,9 @@
 //! Reading records by stream and sequence.
+//!
+//! One call reads a frame once, however its records are spread over the places that are asked for: a frame that does not
+//! fit into the cache is kept until the call ends. That costs no memory, as the records that were found point into it.
+
+use std::collections::HashMap;
 
 use boltq_core::{Seq, StreamId};
 use bytes::Bytes;
@@ -6,10 +11,28 @@ use bytes::Bytes;
 use crate::error::ReadError;
 use crate::group::GroupLog;
 use crate::index::{Row, record_bytes};
+use crate::log::Store;
 use crate::types::{FrameKey, ReadMode};
 
+/// Frames that [`GroupLog::read_first`] holds at most, beyond the first one: a small record of a large frame holds all of it.
+const FRAMES_BYTES_MAX: usize = 16 << 20;
+
+/// Where reading ends before the last place.
+#[derive(Clone, Copy)]
+struct Bounds {
+    record_bytes: usize,
+    frame_bytes: usize,
+}
+
+impl Bounds {
+    const NONE: Self = Self {
+        record_bytes: usize::MAX,
+        frame_bytes: usize::MAX,
+    };
+}
+
 impl GroupLog {
-    /// Appends the records at `places` to `out`, in that order. Records that stand together are read together.
+    /// Appends the records at `places` to `out`, in that order.
     ///
     /// `false`: something would have to come from the device, and `mode` does not want that; nothing was appended.
     ///
@@ -24,6 +47,45 @@ impl GroupLog {
         outcome
     }
 
+    /// Appends the records at the first of `places` to `out`, in that order: as many as have `bytes_max` together, and at
+    /// least one. It may be fewer, if they lie far apart, or if one of them cannot be read: that is an error only for who
+    /// asks for it first.
+    ///
+    /// `false`: something would have to come from the device, and `mode` does not want that; nothing was appended.
+    ///
+    /// # Errors
+    /// The first record was freed or never placed, or cannot be read; nothing was appended.
+    pub fn read_first(
+        &self,
+        places: &[(StreamId, Seq)],
+        bytes_max: usize,
+        mode: ReadMode,
+        out: &mut Vec<Bytes>,
+    ) -> Result<bool, ReadError> {
+        let bounds = Bounds {
+            record_bytes: bytes_max,
+            frame_bytes: FRAMES_BYTES_MAX,
+        };
+        let start = out.len();
+        let mut rows = self.find_first(places)?;
+        loop {
+            let error = match self.collect(places, &rows, mode, bounds, out) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {
+                    out.truncate(start);
+                    return Ok(false);
+                }
+                Err(_) if out.len() > start => return Ok(true),
+                Err(error) => error,
+            };
+            let found = self.find_first(places)?;
+            if stands(&found, rows.first()) {
+                return Err(error);
+            }
+            rows = found;
+        }
+    }
+
     fn try_read(
         &self,
         mut places: &[(StreamId, Seq)],
@@ -33,16 +95,14 @@ impl GroupLog {
         let mut rows = self.find(places)?;
         loop {
             let before = out.len();
-            let error = match self.collect(places, &rows, mode, out) {
+            let error = match self.collect(places, &rows, mode, Bounds::NONE, out) {
                 Ok(whole) => return Ok(whole),
                 Err(error) => error,
             };
-            // Compaction may have moved the row, and its file may be gone or be another one by now. Where the row is the
-            // same still, the error stands.
             let read = out.len() - before;
             places = &places[read..];
             let found = self.find(places)?;
-            if found.first().map(Row::key) == rows.get(read).map(Row::key) {
+            if stands(&found, rows.get(read)) {
                 return Err(error);
             }
             rows = found;
@@ -51,17 +111,26 @@ impl GroupLog {
 
     /// The row of each place.
     fn find(&self, places: &[(StreamId, Seq)]) -> Result<Vec<Row>, ReadError> {
+        let rows = self.find_first(places)?;
+        match places.get(rows.len()) {
+            None => Ok(rows),
+            Some(missing) => Err(self.no_record(*missing)),
+        }
+    }
+
+    /// The row of each place, up to one where there is no record.
+    fn find_first(&self, places: &[(StreamId, Seq)]) -> Result<Vec<Row>, ReadError> {
         let index = self.group.index.read();
         let mut rows: Vec<Row> = Vec::with_capacity(places.len());
         let mut last: Option<(StreamId, Row)> = None;
         for (stream, seq) in places {
             let row = match last {
                 Some((last_stream, row)) if last_stream == *stream && row.holds(*seq) => row,
-                _ => *index.find(*stream, *seq).ok_or(ReadError::NoRecord {
-                    group: self.group.id,
-                    stream: *stream,
-                    seq: *seq,
-                })?,
+                _ => match index.find(*stream, *seq) {
+                    Some(row) => *row,
+                    None if rows.is_empty() => return Err(self.no_record((*stream, *seq))),
+                    None => break,
+                },
             };
             last = Some((*stream, row));
             rows.push(row);
@@ -69,40 +138,99 @@ impl GroupLog {
         Ok(rows)
     }
 
+    fn no_record(&self, (stream, seq): (StreamId, Seq)) -> ReadError {
+        ReadError::NoRecord {
+            group: self.group.id,
+            stream,
+            seq,
+        }
+    }
+
     fn collect(
         &self,
         places: &[(StreamId, Seq)],
         rows: &[Row],
         mode: ReadMode,
+        bounds: Bounds,
         out: &mut Vec<Bytes>,
     ) -> Result<bool, ReadError> {
         let store = &self.plane().store;
-        let mut frame: Option<(FrameKey, Bytes)> = None;
+        let mut frames = Frames::new(store, mode);
         let mut cursor: Option<Cursor> = None;
+        let mut bytes = 0usize;
         for ((_, seq), row) in places.iter().zip(rows) {
-            let body = match &frame {
-                Some((key, body)) if *key == row.key() => body,
-                _ => {
-                    let body = match mode {
-                        ReadMode::Cached => match store.cached(row.key()) {
-                            Some(body) => body,
-                            None => return Ok(false),
-                        },
-                        ReadMode::Disk => store.body(row.key())?,
-                    };
-                    &frame.insert((row.key(), body)).1
-                }
+            let Some(body) = frames.body(row.key())? else {
+                return Ok(false);
             };
             let at = match cursor {
                 Some(cursor) if cursor.row == *row && cursor.seq <= seq.0 => cursor,
                 _ => Cursor::start(*row),
             };
             let misfit = || store.damaged(row.key(), "the records in it do not fit their index");
-            let (record, next) = at.take(seq.0, body).ok_or_else(misfit)?;
+            let (record, next) = at.take(seq.0, &body).ok_or_else(misfit)?;
+            bytes = bytes.saturating_add(record.len());
+            let over = bytes > bounds.record_bytes || frames.held_bytes > bounds.frame_bytes;
+            if over && cursor.is_some() {
+                return Ok(true);
+            }
             out.push(record);
             cursor = Some(next);
         }
         Ok(true)
+    }
+}
+
+/// Whether an error at a place stands: compaction may have moved the row meanwhile, and its file may be gone or be another
+/// one by now.
+fn stands(found: &[Row], row: Option<&Row>) -> bool {
+    found.first().map(Row::key) == row.map(Row::key)
+}
+
+/// The frames of one call.
+struct Frames<'a> {
+    store: &'a Store,
+    mode: ReadMode,
+    /// Mostly, the next record is in the same frame.
+    last: Option<(FrameKey, Bytes)>,
+    others: HashMap<FrameKey, Bytes>,
+    held_bytes: usize,
+}
+
+impl<'a> Frames<'a> {
+    fn new(store: &'a Store, mode: ReadMode) -> Self {
+        Self {
+            store,
+            mode,
+            last: None,
+            others: HashMap::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// `None`: it is on the device only, and the mode does not want that.
+    fn body(&mut self, key: FrameKey) -> Result<Option<Bytes>, ReadError> {
+        if let Some((_, body)) = self.last.as_ref().filter(|(last, _)| *last == key) {
+            return Ok(Some(body.clone()));
+        }
+        let known = self.others.remove(&key);
+        let body = match (known, self.mode) {
+            (Some(body), _) => body,
+            (None, ReadMode::Cached) => match self.store.cached(key) {
+                Some(body) => self.hold(body),
+                None => return Ok(None),
+            },
+            (None, ReadMode::Disk) => {
+                let body = self.store.body(key)?;
+                self.hold(body)
+            }
+        };
+        self.others.extend(self.last.replace((key, body.clone())));
+        Ok(Some(body))
+    }
+
+    fn hold(&mut self, body: Bytes) -> Bytes {
+        self.held_bytes = self.held_bytes.saturating_add(body.len());
+        body
     }
 }
 

@@ -38,6 +38,8 @@ struct Device {
     stop_at: Option<u64>,
     syncs: u64,
     fail_sync: Option<u64>,
+    dir_syncs: u64,
+    fail_dir_sync: Option<u64>,
     room: Option<u64>,
 }
 
@@ -106,6 +108,37 @@ impl SimFiles {
     pub fn fail_sync(&self, nth: u64) {
         let mut device = self.device.lock();
         device.fail_sync = Some(device.syncs + nth);
+    }
+
+    /// Has the `nth` sync of names from now on fail, 1 being the next.
+    pub fn fail_dir_sync(&self, nth: u64) {
+        let mut device = self.device.lock();
+        device.fail_dir_sync = Some(device.dir_syncs + nth);
+    }
+
+    /// Turns a bit of a file over, on the device too, as if it had decayed there.
+    ///
+    /// # Errors
+    /// There is no such file, or it is not that long.
+    pub fn flip_bit(&self, path: &Path, offset: usize, bit: u8) -> io::Result<()> {
+        let mut device = self.device.lock();
+        let index = device.find(path)?;
+        let file = &mut device.files[index];
+        let byte = file.bytes.get_mut(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
+        *byte ^= 1 << (bit % 8);
+        if let Some(byte) = file.durable.get_mut(offset) {
+            *byte ^= 1 << (bit % 8);
+        }
+        Ok(())
+    }
+
+    /// All files as they are now, with what is not synced.
+    pub fn image(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let device = self.device.lock();
+        let names = device.names.iter();
+        names
+            .map(|(path, index)| (path.clone(), device.files[*index].bytes.clone()))
+            .collect()
     }
 
     /// Has files take at most this many bytes more than they do now; none: any.
@@ -210,6 +243,7 @@ impl Device {
         self.cycle += 1;
         self.stop_at = None;
         self.fail_sync = None;
+        self.fail_dir_sync = None;
         self.room = None;
     }
 }
@@ -365,6 +399,10 @@ impl FileLayer for SimFiles {
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
         self.with(true, |device| {
+            device.dir_syncs += 1;
+            if device.fail_dir_sync == Some(device.dir_syncs) {
+                return Err(io::Error::other("input/output error"));
+            }
             device.renames.clear();
             device.durable_names = device.names.clone();
             Ok(())

@@ -93,7 +93,7 @@ fn round(shape: &Shape) -> (f64, f64) {
         ack_timeout_ms: 30_000,
     };
     let mut plane = Plane::new(Machine::default(), settings);
-    plane.lead(NOW);
+    plane.lead(boltq_core::Term(1), NOW);
     let command = publish_command(shape);
     let mut applied = Applied::default();
     let start = std::time::Instant::now();

@@ -96,6 +96,13 @@ impl Dispatch {
 
     /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.
     pub(crate) fn tick(&mut self, machine: &Machine, now: Millis, timed_out: &mut Vec<Claim>, max: usize) {
+        self.wake_due(machine, now, max);
+        let wanted = timed_out.len().saturating_add(max);
+        while timed_out.len() < wanted && self.claim_ended(machine, now, wanted - timed_out.len(), timed_out) {}
+    }
+
+    /// Wakes what is due or out of backoff, at most `max`.
+    pub(crate) fn wake_due(&mut self, machine: &Machine, now: Millis, max: usize) {
         for _ in 0..max {
             let Some(&(at, place)) = self.alarms.first().filter(|(at, _)| *at <= now) else {
                 break;
@@ -103,8 +110,6 @@ impl Dispatch {
             self.alarms.remove(&(at, place));
             self.ring(machine, place, now);
         }
-        let wanted = timed_out.len().saturating_add(max);
-        while timed_out.len() < wanted && self.claim_ended(machine, now, wanted - timed_out.len(), timed_out) {}
     }
 
     /// The message may have been settled, or have failed again, since the alarm was set. One that sleeps was not: its

@@ -7,7 +7,7 @@
 //! [`Plane::apply`] of that command ends the claim, or [`Plane::unclaim`] does. A proposal whose fate is unknown has to
 //! keep its claim until the leadership ends.
 
-use boltq_core::{Applied, DecodeError, MessageId, Millis, StateMachine};
+use boltq_core::{Applied, DecodeError, MessageId, Millis, StateMachine, Term};
 
 use crate::delivery::{Claim, ClaimError, Handle, Leased};
 use crate::dispatch::Dispatch;
@@ -16,10 +16,11 @@ use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
 use crate::settings::Settings;
 
-/// Numbers of leases for every millisecond since 1970: a leader that starts later starts above all that were given.
-const LEASES_PER_MS_BITS: u32 = 21;
-/// Until the year 2109; then numbers go on rising from where they are.
-const LEASE_MS_MAX: u64 = (1 << 42) - 1;
+/// Numbers of leases for each term: a term has one leader, so no number is given twice, and the lease of an earlier leader
+/// is known by its number. At a million leases per second they last for 12 days; after that the next numbers are taken.
+const LEASES_PER_TERM_BITS: u32 = 40;
+/// An election every second for 90 days; then numbers go on rising from where they are.
+const TERM_MAX: u64 = (1 << 23) - 1;
 
 /// The queue plane of a node.
 #[derive(Debug)]
@@ -68,12 +69,12 @@ impl Plane {
         Ok(outcome)
     }
 
-    /// Begins to hand messages out: everything that is not done is available, delayed messages once they are due, and
+    /// Begins to hand messages out as the leader of a term: everything that is not done is available, delayed messages once they are due, and
     /// failed ones after their backoff. All entries of earlier leaders should be applied before.
-    pub fn lead(&mut self, now: Millis) {
+    pub fn lead(&mut self, term: Term, now: Millis) {
         self.follow();
-        let ms = now.max(self.machine.now()).0.min(LEASE_MS_MAX);
-        let first = self.next_lease.max(LeaseNo(ms << LEASES_PER_MS_BITS));
+        let first = term.0.min(TERM_MAX) << LEASES_PER_TERM_BITS;
+        let first = self.next_lease.max(LeaseNo(first));
         self.dispatch = Some(Dispatch::new(&self.machine, now, first));
     }
 
@@ -207,6 +208,14 @@ impl Plane {
     pub fn tick(&mut self, now: Millis, timed_out: &mut Vec<Claim>, max: usize) {
         if let Some(dispatch) = &mut self.dispatch {
             dispatch.tick(&self.machine, now, timed_out, max);
+        }
+    }
+
+    /// The first half of [`Plane::tick`]: messages that are due or out of backoff become ready, `max` at most. For a caller
+    /// that is not done yet with the leases that have ended.
+    pub fn wake_due(&mut self, now: Millis, max: usize) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.wake_due(&self.machine, now, max);
         }
     }
 

@@ -168,7 +168,7 @@ fn the_recorded_snapshot_means_what_it_meant() {
         ack_timeout_ms: 30_000,
     };
     let mut plane = Plane::new(machine, settings);
-    plane.lead(TIME);
+    plane.lead(boltq_core::Term(1), TIME);
     let jobs = plane.queue("jobs").unwrap();
     let mut ready = Vec::new();
     plane.peek(jobs, 99, &mut ready);

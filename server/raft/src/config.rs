@@ -1,5 +1,7 @@
 //! What a group can be told.
 
+use std::time::Duration;
+
 use boltq_core::{GroupId, Millis, NodeId};
 
 /// Settings of one group on this node.
@@ -11,6 +13,14 @@ pub struct GroupConfig {
     pub node: NodeId,
     /// Where other nodes reach this one; kept in the membership.
     pub address: String,
+    /// Whether a group that is new starts with this node as the only member. Otherwise it waits until the leader of the
+    /// group that there is adds this node.
+    pub found: bool,
+    /// Followers hear from their leader this often. Default 150 ms.
+    pub heartbeat: Duration,
+    /// A follower that hears nothing for the longer of the two, and then for a random time between them, stands for
+    /// election. Default 400 to 700 ms, so that a leader that dies is replaced after 1.1 to 1.4 s.
+    pub election: (Duration, Duration),
     /// The clock of the node. Its time goes into the entries that this node proposes.
     pub clock: fn() -> Millis,
     /// Commands that may wait for their outcome, in bytes. Beyond it callers wait. Default 32 MiB.
@@ -19,6 +29,11 @@ pub struct GroupConfig {
     pub entry_bytes_max: usize,
     /// Log written since the last checkpoint before the next one is taken, in bytes. Default 32 MiB.
     pub checkpoint_interval_bytes: u64,
+    /// Entries since the last checkpoint before the next one is taken, whatever their bytes. Default: any number.
+    pub checkpoint_interval_entries: u64,
+    /// Entries that a checkpoint covers and that are kept nevertheless, in bytes of log, as long as there are other members:
+    /// a follower that was away gets them instead of a snapshot. Default 32 MiB.
+    pub kept_entries_bytes: u64,
 }
 
 impl GroupConfig {
@@ -29,10 +44,15 @@ impl GroupConfig {
             group,
             node,
             address: String::new(),
+            found: true,
+            heartbeat: Duration::from_millis(150),
+            election: (Duration::from_millis(400), Duration::from_millis(700)),
             clock,
             proposal_bytes_max: 32 << 20,
             entry_bytes_max: 1 << 20,
             checkpoint_interval_bytes: 32 << 20,
+            checkpoint_interval_entries: u64::MAX,
+            kept_entries_bytes: 32 << 20,
         }
     }
 }

@@ -11,7 +11,35 @@ pub enum ProposeError {
         /// Who leads, as far as is known.
         leader: Option<NodeId>,
     },
+    /// The commands do not fit into an entry. Nothing was proposed.
+    #[error("{bytes} bytes of commands in one proposal; at most {bytes_max} are allowed, propose them in portions")]
+    TooLarge {
+        /// Of the commands.
+        bytes: usize,
+        /// What is allowed.
+        bytes_max: usize,
+    },
     /// The node stopped, or its log failed, before the outcome was known: the commands may have been carried out.
+    #[error("the group stopped before the outcome was known")]
+    Stopped,
+}
+
+/// Why the members of a group were not changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum MembershipError {
+    /// Another node leads the group, or none does. Nothing was changed.
+    #[error("this node does not lead the group; leader: {leader:?}")]
+    NotLeader {
+        /// Who leads, as far as is known.
+        leader: Option<NodeId>,
+    },
+    /// No majority confirmed the change in time; it may still happen.
+    #[error("no majority of the voters confirmed the change in time; it may still happen")]
+    NoMajority,
+    /// Another change is on its way, or this one does not fit the members that there are.
+    #[error("{0}")]
+    Refused(String),
+    /// The group stopped before the outcome was known.
     #[error("the group stopped before the outcome was known")]
     Stopped,
 }

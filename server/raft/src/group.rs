@@ -6,31 +6,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
-use boltq_log::{EntryId, GroupLog};
+use boltq_log::{EntryId, GroupLog, Space};
 use openraft::async_runtime::WatchReceiver;
+use openraft::error::{Fatal, LinearizableReadError, RaftError};
 use openraft::impls::BasicNode;
 use openraft::raft::ReadPolicy;
-use openraft::{Config, ServerState, SnapshotPolicy};
+use openraft::{Config, Instant as _, RaftMetrics, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::config::GroupConfig;
 use crate::entry::{Commands, Proposal};
 use crate::error::{ApplyError, GroupError, ProposeError};
-use crate::network::NoPeers;
+use crate::network::Network;
 use crate::proposer::{Admitted, Proposer};
+use crate::snapshot::Installing;
 use crate::store::{LogStore, MachineStore};
+use crate::transport::Transport;
 use crate::types::TypeConfig;
 
-/// Followers hear from their leader this often.
-const HEARTBEAT: Duration = Duration::from_millis(250);
-const ELECTION_MIN: Duration = Duration::from_millis(1_000);
-const ELECTION_MAX: Duration = Duration::from_millis(2_000);
 /// How long a checkpoint that failed is left alone before the next attempt.
 const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
 /// How often the group is looked at for having failed. Callers learn it at once from their proposals.
 const FAILURE_POLL: Duration = Duration::from_millis(100);
+const ENDED: &str = "openraft ended by itself; what it said is in the log";
 /// How long stopping waits for openraft.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
@@ -58,8 +59,9 @@ pub trait GroupHandler: Send + Sync + 'static {
     /// The snapshot is damaged or of an unknown version.
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError>;
 
-    /// This node leads from now on, with everything applied that was committed before, or it no longer does.
-    fn leadership(&self, leading: bool);
+    /// This node leads from now on in this term, with everything applied that was committed before, or it no longer does.
+    /// Between two terms it is told that it does not lead, even if it leads both.
+    fn leadership(&self, leading: Option<Term>);
 }
 
 /// What happened in a group so far.
@@ -68,13 +70,47 @@ pub(crate) struct Progress {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) leader_changes: AtomicU64,
     pub(crate) checkpoint_interval_bytes: u64,
+    pub(crate) checkpoint_interval_entries: u64,
+    /// The leader was heard last.
+    pub(crate) heard: Mutex<Instant>,
+    /// openraft ended, be it that it was stopped.
+    pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+}
+
+/// What a node is in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It leads.
+    Leader,
+    /// It votes.
+    Follower,
+    /// It stands for election.
+    Candidate,
+    /// It gets everything and does not vote.
+    Learner,
+    /// The group has stopped.
+    Stopped,
+}
+
+impl From<ServerState> for Role {
+    fn from(state: ServerState) -> Self {
+        match state {
+            ServerState::Leader => Self::Leader,
+            ServerState::Follower => Self::Follower,
+            ServerState::Candidate => Self::Candidate,
+            ServerState::Learner => Self::Learner,
+            ServerState::Shutdown => Self::Stopped,
+        }
+    }
 }
 
 /// A group at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Who leads, as far as this node knows.
+    /// What this node is in it.
+    pub role: Role,
+    /// Who leads, as far as this node knows: nobody, if it has heard nothing for the longest election timeout, twice over.
     pub leader: Option<NodeId>,
     /// Whether it is this node.
     pub leading: bool,
@@ -104,6 +140,8 @@ pub struct Group<H: GroupHandler> {
 struct Inner<H: GroupHandler> {
     config: GroupConfig,
     raft: Raft<H>,
+    log: GroupLog,
+    installing: Arc<Installing>,
     handler: Arc<H>,
     proposer: Proposer<H::Outcome>,
     progress: Arc<Progress>,
@@ -119,16 +157,24 @@ impl<H: GroupHandler> Clone for Group<H> {
 }
 
 impl<H: GroupHandler> Group<H> {
-    /// Opens a group from its log. A new one starts with this node as the only member.
+    /// Opens a group from its log. What comes for it from other nodes has to be given to it, see [`crate::Receiver`].
     ///
     /// # Errors
     /// The checkpoint or the log cannot be read.
-    pub async fn open(config: GroupConfig, log: GroupLog, handler: Arc<H>) -> Result<Self, GroupError> {
+    pub async fn open(
+        config: GroupConfig,
+        log: GroupLog,
+        handler: Arc<H>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, GroupError> {
         let progress = Arc::new(Progress {
             applied_entries: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             leader_changes: AtomicU64::new(0),
             checkpoint_interval_bytes: config.checkpoint_interval_bytes,
+            checkpoint_interval_entries: config.checkpoint_interval_entries,
+            heard: Mutex::new(Instant::now()),
+            ended: Notify::new(),
             checkpoint_due: Notify::new(),
         });
         let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
@@ -138,11 +184,17 @@ impl<H: GroupHandler> Group<H> {
             }
         })?;
         let raft_config = raft_config(&config)?;
+        let installing = Arc::new(Installing::default());
         let raft = Raft::new(
             config.node.0,
             Arc::new(raft_config),
-            NoPeers,
-            LogStore::new(log),
+            Network {
+                transport,
+                group: config.group,
+                node: config.node,
+                log: log.clone(),
+            },
+            LogStore::new(log.clone(), installing.clone()),
             machine,
         )
         .await
@@ -151,6 +203,8 @@ impl<H: GroupHandler> Group<H> {
         let inner = Arc::new(Inner {
             config,
             raft,
+            log,
+            installing,
             handler,
             proposer,
             progress,
@@ -199,7 +253,11 @@ impl<H: GroupHandler> Group<H> {
         let metrics = metrics.borrow_watched();
         let progress = &self.inner.progress;
         GroupStatus {
-            leader: metrics.current_leader.map(NodeId),
+            role: metrics.state.into(),
+            leader: metrics
+                .current_leader
+                .map(NodeId)
+                .filter(|_| self.inner.hears(&metrics)),
             leading: metrics.state == ServerState::Leader,
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
@@ -211,6 +269,65 @@ impl<H: GroupHandler> Group<H> {
         }
     }
 
+    pub(crate) fn raft(&self) -> &Raft<H> {
+        &self.inner.raft
+    }
+
+    pub(crate) fn installing(&self) -> Arc<Installing> {
+        self.inner.installing.clone()
+    }
+
+    pub(crate) fn raft_metrics(&self) -> RaftMetrics<TypeConfig> {
+        self.inner.raft.metrics().borrow_watched().clone()
+    }
+
+    /// A leader hears from a node that is there more often than this.
+    pub(crate) fn silence_max(&self) -> Duration {
+        self.inner.silence_max()
+    }
+
+    /// This node has heard from the leader now.
+    pub(crate) fn heard(&self) -> impl FnOnce() + Send + 'static {
+        let progress = self.inner.progress.clone();
+        move || *progress.heard.lock() = Instant::now()
+    }
+
+    /// The log of the group on this node.
+    #[must_use]
+    pub fn log(&self) -> &GroupLog {
+        &self.inner.log
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn id(&self) -> GroupId {
+        self.inner.config.group
+    }
+
+    /// Hands leadership to another voter, if this node leads. Returns at once; the other node takes it when it has everything.
+    pub async fn hand_over(&self, to: NodeId) {
+        if let Err(error) = self.inner.raft.trigger().transfer_leader(to.0).await {
+            tracing::debug!(group = %self.id(), %error, "not handed over: the group stopped");
+        }
+    }
+
+    /// Waits until everything is applied here that was committed anywhere when it was called.
+    ///
+    /// # Errors
+    /// Nobody leads, a majority cannot be reached, or the group stopped. On a follower: another node leads.
+    pub async fn catch_up(&self) -> Result<(), ProposeError> {
+        match self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => Err(ProposeError::NotLeader {
+                leader: to.leader_id.map(NodeId),
+            }),
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
+                Err(ProposeError::NotLeader { leader: None })
+            }
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+        }
+    }
+
     /// Returns when the group has stopped by itself, with the reason.
     pub async fn failed(&self) -> String {
         let metrics = self.inner.raft.metrics();
@@ -218,8 +335,14 @@ impl<H: GroupHandler> Group<H> {
             if let Err(error) = &metrics.borrow_watched().running_state {
                 return error.to_string();
             }
-            // Not by waiting for a change: the metrics change with every entry.
-            tokio::time::sleep(FAILURE_POLL).await;
+            tokio::select! {
+                // Not by waiting for a change: the metrics change with every entry.
+                () = tokio::time::sleep(FAILURE_POLL) => {}
+                () = self.inner.progress.ended.notified() => {
+                    let state = &metrics.borrow_watched().running_state;
+                    return state.as_ref().err().map_or_else(|| ENDED.to_owned(), ToString::to_string);
+                }
+            }
         }
     }
 
@@ -244,6 +367,22 @@ impl<H: GroupHandler> Group<H> {
 }
 
 impl<H: GroupHandler> Inner<H> {
+    /// What is older says nothing of now.
+    fn silence_max(&self) -> Duration {
+        self.config.election.1 * 2
+    }
+
+    /// Whether this node hears from the leader, or, if it leads, from a majority.
+    fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+        let silence_max = self.silence_max();
+        if metrics.state != ServerState::Leader {
+            return self.progress.heard.lock().elapsed() < silence_max;
+        }
+        let alone = metrics.membership_config.membership().voter_ids().count() <= 1;
+        let heard = metrics.last_quorum_acked.as_deref();
+        alone || heard.is_some_and(|heard| heard.elapsed() < silence_max)
+    }
+
     async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
         let group = self.config.group;
         let known = self
@@ -251,7 +390,7 @@ impl<H: GroupHandler> Inner<H> {
             .is_initialized()
             .await
             .map_err(|error| raft_error(group, &error))?;
-        if !known {
+        if !known && self.config.found {
             let node = BasicNode {
                 addr: self.config.address.clone(),
             };
@@ -285,35 +424,42 @@ impl<H: GroupHandler> Inner<H> {
 
     async fn watch_leadership(self: Arc<Self>) {
         let mut metrics = self.raft.server_metrics();
-        let mut leading = false;
+        let mut leading = None;
         let mut leader = None;
         loop {
-            let (state, current) = {
+            let (state, current, term) = {
                 let metrics = metrics.borrow_watched();
-                (metrics.state, metrics.current_leader)
+                (metrics.state, metrics.current_leader, Term(metrics.vote.leader_id.term))
             };
             if current != leader {
                 leader = current;
                 self.progress.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
-            let leads = state == ServerState::Leader;
-            if leads && !leading {
-                leading = self.confirm_leadership().await;
-            } else if !leads && leading {
-                leading = false;
-                self.handler.leadership(false);
+            let leads = (state == ServerState::Leader).then_some(term);
+            if leads != leading && leading.is_some() {
+                leading = None;
+                self.handler.leadership(None);
+            }
+            if let Some(term) = leads.filter(|_| leading.is_none())
+                && self.confirm_leadership(term).await
+            {
+                leading = leads;
             }
             if leads == leading && metrics.changed().await.is_err() {
+                if leading.is_some() {
+                    self.handler.leadership(None);
+                }
+                self.progress.ended.notify_one();
                 return;
             }
         }
     }
 
     /// Leading means that everything committed before is applied; only then may the plane hand anything out.
-    async fn confirm_leadership(&self) -> bool {
+    async fn confirm_leadership(&self, term: Term) -> bool {
         match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
             Ok(_) => {
-                self.handler.leadership(true);
+                self.handler.leadership(Some(term));
                 true
             }
             Err(error) => {
@@ -325,8 +471,19 @@ impl<H: GroupHandler> Inner<H> {
     }
 
     async fn take_checkpoints(self: Arc<Self>) {
+        let mut covered = 0;
         loop {
-            self.progress.checkpoint_due.notified().await;
+            tokio::select! {
+                () = self.progress.checkpoint_due.notified() => {}
+                () = tokio::time::sleep(CHECKPOINT_RETRY) => {
+                    // On a full device every file counts that a checkpoint makes up for.
+                    let applied = self.progress.applied_entries.load(Ordering::Relaxed);
+                    if self.log.space() == Space::Ample || applied == covered {
+                        continue;
+                    }
+                    covered = applied;
+                }
+            }
             if !self.checkpoint().await {
                 tokio::time::sleep(CHECKPOINT_RETRY).await;
                 self.progress.checkpoint_due.notify_one();
@@ -364,11 +521,29 @@ impl<H: GroupHandler> Inner<H> {
             }
         }
         self.progress.checkpoints.fetch_add(1, Ordering::Relaxed);
-        // openraft learns of the checkpoint and gives up the entries that it covers.
-        if let Err(error) = self.raft.trigger().snapshot().await {
+        if let Err(error) = self.give_up_entries().await {
             tracing::debug!(%group, %error, "checkpoint not announced: the group stopped");
         }
         true
+    }
+
+    /// openraft learns of the newest checkpoint, and gives up entries that it covers.
+    async fn give_up_entries(&self) -> Result<(), Fatal<TypeConfig>> {
+        self.raft.trigger().snapshot().await?;
+        let Some(checkpoint) = self.log.checkpoint() else {
+            return Ok(());
+        };
+        let alone = {
+            let metrics = self.raft.server_metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().nodes().count() <= 1
+        };
+        let kept_bytes = if alone { 0 } else { self.config.kept_entries_bytes };
+        let upto = self.log.before_last_bytes(kept_bytes);
+        match upto.map(|upto| upto.min(checkpoint.applied.index)) {
+            Some(upto) => self.raft.trigger().purge_log(upto.0).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -376,12 +551,18 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let raft_config = Config {
         cluster_name: format!("boltq-{}", config.group),
-        heartbeat_interval: millis(HEARTBEAT),
-        election_timeout_min: millis(ELECTION_MIN),
-        election_timeout_max: millis(ELECTION_MAX),
-        // By bytes of log instead, see `take_checkpoints`.
+        heartbeat_interval: millis(config.heartbeat),
+        election_timeout_min: millis(config.election.0),
+        election_timeout_max: millis(config.election.1),
+        enable_pre_vote: Some(true),
+        // A node that was away would have to be told of every entry that it has not applied yet before it may lead.
+        enable_leader_restore: Some(false),
+        // A follower may have lost what it confirmed, by a power loss if syncs are not waited for, or because its data was set
+        // back. The others have it; without this the leader would panic.
+        allow_log_reversion: Some(true),
+        // By bytes of log instead, see `take_checkpoints` and `give_up_entries`.
         snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
+        max_in_snapshot_log_to_keep: u64::MAX,
         // Stages of the last entries, which nothing here shows.
         log_stage_capacity: Some(1),
         ..Config::default()

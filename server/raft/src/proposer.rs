@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use boltq_core::{Millis, NodeId};
+use boltq_log::ENTRY_BYTES_MAX;
 use openraft::errors::ClientWriteError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
@@ -30,6 +31,15 @@ const PIPELINED_BYTES_MIN: usize = 64 << 10;
 
 /// Granularity of the budget: a semaphore counts to 2^29 only, and a permit for each byte says no more than this.
 const PERMIT_BYTES: usize = 256;
+
+/// Bytes of one proposal. It has to fit into an entry: one that the log refuses ends the group, because openraft takes any
+/// error of the log for a broken disk. Callers that move much do it in portions far below this.
+const PROPOSAL_BYTES_MAX: usize = 64 << 20;
+
+const _: () = assert!(
+    PROPOSAL_BYTES_MAX < ENTRY_BYTES_MAX / 2,
+    "an entry has room for the largest proposal"
+);
 
 type Raft<S> = openraft::Raft<crate::types::TypeConfig, S>;
 
@@ -145,9 +155,16 @@ impl<O: Send + Sync + 'static> Proposer<O> {
         }
     }
 
-    /// Waits for room in the budget.
+    /// Waits for room in the budget. Refuses what would not fit into an entry.
     pub(crate) async fn admit(&self, mut proposal: Proposal) -> Result<Admitted, ProposeError> {
         proposal.end();
+        let bytes = proposal.len();
+        if bytes > PROPOSAL_BYTES_MAX {
+            return Err(ProposeError::TooLarge {
+                bytes,
+                bytes_max: PROPOSAL_BYTES_MAX,
+            });
+        }
         let permits = (proposal.len() / PERMIT_BYTES + 1).min(self.shared.budget_permits);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.shared.budget).acquire_many_owned(permits).await;
@@ -196,6 +213,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
     where
         S: openraft::storage::RaftStateMachine<crate::types::TypeConfig>,
     {
+        let entry_bytes_max = entry_bytes_max.min(PROPOSAL_BYTES_MAX);
         while !self.shared.closed.load(Ordering::Acquire) {
             match self.take(entry_bytes_max) {
                 Some(batch) => self.submit(&raft, batch).await,

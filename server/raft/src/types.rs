@@ -63,6 +63,12 @@ impl fmt::Debug for EntryData {
 /// The outcomes of an entry: a `Vec` of the outcome type of the group, or nothing for an entry without commands.
 pub(crate) struct Outcomes(pub(crate) Option<Box<dyn Any + Send + Sync>>);
 
+impl fmt::Debug for Outcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Outcomes").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Where openraft leaves a result. Dropped without one, the closure is dropped, and with it whoever waits in it.
 pub(crate) struct Reply<T>(Box<dyn FnOnce(T) + Send>);
 

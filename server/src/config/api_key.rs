@@ -21,6 +21,11 @@ impl ApiKey {
         self.0.is_some()
     }
 
+    /// For asking other nodes, and nothing else.
+    pub(crate) fn expose(&self) -> Option<&str> {
+        self.0.as_deref().and_then(|key| std::str::from_utf8(key).ok())
+    }
+
     /// Whether `shown` opens the door. Takes the same time wherever the first difference is; only the length of the
     /// key can be told from outside.
     pub fn accepts(&self, shown: &[u8]) -> bool {

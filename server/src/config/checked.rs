@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::api_key::ApiKey;
+use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
@@ -24,6 +25,8 @@ pub struct Config {
     pub performance: PerformanceConfig,
     /// Who may come in.
     pub security: SecurityConfig,
+    /// Other nodes.
+    pub cluster: ClusterConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -41,12 +44,20 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// Body of a frame before authentication.
     pub frame_bytes_before_auth_max: usize,
+    /// For requests that are not whole or not answered yet.
+    pub request_bytes_max: usize,
+    /// The same for each connection.
+    pub connection_request_bytes_max: usize,
+    /// Without progress of a message that has begun.
+    pub request_stall_timeout: Duration,
     /// Failed AUTH frames per connection.
     pub auth_attempts_max: u32,
     /// After which a connection that takes no bytes is closed.
     pub idle_write_timeout: Duration,
     /// For requests in progress when the server stops.
     pub shutdown_grace: Duration,
+    /// Whether connections of the binary protocol are passed on to the leader.
+    pub tcp_forward: bool,
 }
 
 /// Section `storage`.
@@ -151,8 +162,10 @@ pub enum LogFormat {
 
 impl Config {
     pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let server = ServerConfig::check(settings)?;
         Ok(Self {
-            server: ServerConfig::check(settings)?,
+            cluster: ClusterConfig::check(settings, &server)?,
+            server,
             storage: StorageConfig::check(settings)?,
             queue: QueueConfig::check(settings)?,
             performance: PerformanceConfig {
@@ -177,9 +190,13 @@ impl ServerConfig {
             tcp_port: number(settings, &key::SERVER_TCP_PORT)?,
             connections_max: number(settings, &key::SERVER_MAX_CONNECTIONS)?,
             frame_bytes_before_auth_max: number(settings, &key::SERVER_MAX_FRAME_BYTES_BEFORE_AUTH)?,
+            request_bytes_max: number(settings, &key::SERVER_MAX_REQUEST_BYTES)?,
+            connection_request_bytes_max: number(settings, &key::SERVER_MAX_REQUEST_BYTES_PER_CONNECTION)?,
+            request_stall_timeout: settings.get(&key::SERVER_REQUEST_STALL_TIMEOUT)?,
             auth_attempts_max: number(settings, &key::SERVER_AUTH_ATTEMPTS_MAX)?,
             idle_write_timeout: settings.get(&key::SERVER_IDLE_WRITE_TIMEOUT)?,
             shutdown_grace: settings.get(&key::SERVER_SHUTDOWN_GRACE)?,
+            tcp_forward: settings.get(&key::SERVER_TCP_FORWARD)?,
         };
         if server.http_port == server.tcp_port && server.http_port != 0 {
             return Err(ConfigError::Contradiction {
@@ -188,6 +205,15 @@ impl ServerConfig {
                 other: key::SERVER_TCP_PORT.name,
                 other_value: server.tcp_port.to_string(),
                 rule: "the ports have to differ",
+            });
+        }
+        if server.connection_request_bytes_max > server.request_bytes_max {
+            return Err(ConfigError::Contradiction {
+                key: key::SERVER_MAX_REQUEST_BYTES_PER_CONNECTION.name,
+                value: server.connection_request_bytes_max.to_string(),
+                other: key::SERVER_MAX_REQUEST_BYTES.name,
+                other_value: server.request_bytes_max.to_string(),
+                rule: "one connection cannot have more than all together",
             });
         }
         Ok(server)
@@ -239,7 +265,7 @@ impl QueueConfig {
 
 /// A number in the type that is wanted. The range of the key lies within it; should it ever not, the value is refused
 /// rather than cut.
-fn number<N: TryFrom<i64>>(settings: &Settings, key: &'static key::Key<Integer>) -> Result<N, ConfigError> {
+pub(super) fn number<N: TryFrom<i64>>(settings: &Settings, key: &'static key::Key<Integer>) -> Result<N, ConfigError> {
     let value = settings.get(key)?;
     N::try_from(value).map_err(|_| settings.refusal(key))
 }

@@ -24,6 +24,9 @@ pub struct Flags {
     /// Where messages are kept: memory or disk (storage.mode)
     #[arg(long, value_name = "MODE", global = true)]
     pub storage_mode: Option<String>,
+    /// Admin ports of nodes to ask for admission to their cluster, with commas; asked before cluster.seeds
+    #[arg(long, value_name = "HOST:PORT", global = true)]
+    pub join: Option<String>,
     /// What to do instead of serving.
     #[command(subcommand)]
     pub action: Option<Action>,
@@ -37,12 +40,13 @@ pub enum Action {
 }
 
 /// Options that the documented single-dash form is accepted for.
-const LONG: [&str; 7] = [
+const LONG: [&str; 8] = [
     "config",
     "http-port",
     "tcp-port",
     "data-dir",
     "storage-mode",
+    "join",
     "help",
     "version",
 ];

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
-use super::kind::{Choice, Integer, Kind, Parsed, Time};
+use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
+use super::parse::{self, Listen};
+use super::secret::ClusterSecret;
 use crate::telemetry::LogFilter;
 
 /// One key.
@@ -26,6 +28,8 @@ pub(super) trait AnyKey: Sync {
     fn default_json(&self) -> Value;
     fn allowed(&self) -> String;
     fn about(&self) -> &'static str;
+    /// Whether its value must not be shown.
+    fn secret(&self) -> bool;
 }
 
 impl<K: Kind + Sync> AnyKey for Key<K> {
@@ -48,16 +52,20 @@ impl<K: Kind + Sync> AnyKey for Key<K> {
     fn about(&self) -> &'static str {
         self.about
     }
+
+    fn secret(&self) -> bool {
+        K::SECRET
+    }
 }
 
-/// Declares the keys and the list of them in one go, so that none can be missing in the list.
+/// Declares keys and a list of them in one go, so that none can be missing in the list.
 macro_rules! keys {
-    ($($id:ident: $kind:ty = $name:literal, $environment:expr, $value:expr, $about:literal;)*) => {
+    ($(#[$about_list:meta])* $list:ident: $($id:ident: $kind:ty = $name:literal, $environment:expr, $value:expr, $about:literal;)*) => {
         $(pub(super) static $id: Key<$kind> = Key {
             name: $name, environment: $environment, kind: $value, about: $about,
         };)*
-        /// All of them, in the order of the reference.
-        pub(super) static ALL: &[&dyn AnyKey] = &[$(&$id),*];
+        $(#[$about_list])*
+        pub(super) static $list: &[&dyn AnyKey] = &[$(&$id),*];
     };
 }
 
@@ -82,6 +90,18 @@ const fn text<T>(default: &'static str, parse: fn(&str) -> Option<T>, allowed: &
     }
 }
 
+const fn switch(default: bool) -> Switch {
+    Switch { default }
+}
+
+const fn secret<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> Secret<T> {
+    Secret { parse, allowed }
+}
+
+const fn list<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> List<T> {
+    List { parse, allowed }
+}
+
 const fn choice<T>(among: &'static [(&'static str, T)]) -> Choice<T> {
     Choice { among }
 }
@@ -100,26 +120,16 @@ const GIB: i64 = 1 << 30;
 const TIB: i64 = 1 << 40;
 const HOUR: Duration = seconds(3_600);
 
-fn not_empty(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn path(text: &str) -> Option<PathBuf> {
-    not_empty(text).map(PathBuf::from)
-}
-
-fn api_key(text: &str) -> Option<ApiKey> {
-    Some(ApiKey::new(text))
-}
-
-fn filter(text: &str) -> Option<LogFilter> {
-    text.parse().ok()
-}
+/// What a key for seeds takes.
+const SEEDS: &str = "`host:port` of admin ports";
+const SEEDS_WITH_COMMAS: &str = "`host:port` of admin ports; several with commas";
 
 keys! {
+    /// All that a file may have, in the order of the reference.
+    ALL:
     SERVER_HOST: Parsed<String> = "server.host", None,
-        text("0.0.0.0", not_empty, "an address or name of this machine"),
-        "Address that all ports are opened on.";
+        text("0.0.0.0", parse::not_empty, "an address or name of this machine"),
+        "Address that the messaging and the admin port are opened on.";
     SERVER_HTTP_PORT: Integer = "server.http_port", Some("BOLTQ_HTTP_PORT"),
         integer(9090, 0, 65_535, ""),
         "Admin port: health, statistics, metrics. 0 takes a free one, which the log names.";
@@ -132,6 +142,15 @@ keys! {
     SERVER_MAX_FRAME_BYTES_BEFORE_AUTH: Integer = "server.max_frame_bytes_before_auth", None,
         integer(64 * KIB, 64, 4 * MIB, "bytes"),
         "Longest body of a frame of the binary protocol before AUTH has succeeded, if there is an API key.";
+    SERVER_MAX_REQUEST_BYTES: Integer = "server.max_request_bytes", None,
+        integer(256 * MIB, 16 * MIB, TIB, "bytes"),
+        "Memory for requests that are not whole or not answered yet, of all connections. What would take more is refused.";
+    SERVER_MAX_REQUEST_BYTES_PER_CONNECTION: Integer = "server.max_request_bytes_per_connection", None,
+        integer(80 * MIB, 8 * MIB, TIB, "bytes"),
+        "The same for each connection. The default is 16 of the largest messages at a time, and 1,024 small requests.";
+    SERVER_REQUEST_STALL_TIMEOUT: Time = "server.request_stall_timeout", None,
+        time(seconds(30), ms(100), HOUR),
+        "A message that has begun to arrive is given up when it has neither gained 64 KiB nor become whole for so long.";
     SERVER_AUTH_ATTEMPTS_MAX: Integer = "server.auth_attempts_max", None,
         integer(10, 1, 1_000, ""),
         "Failed AUTH frames after which a connection is closed.";
@@ -141,11 +160,15 @@ keys! {
     SERVER_SHUTDOWN_GRACE: Time = "server.shutdown_grace", None,
         time(seconds(10), ms(0), seconds(300)),
         "Longest wait for requests in progress when the server stops.";
+    SERVER_TCP_FORWARD: Switch = "server.tcp_forward", Some("BOLTQ_TCP_FORWARD"),
+        switch(false),
+        "On a node of a cluster that does not lead: `true` passes new connections of the binary protocol on to the leader, \
+         `false` answers NOT_LEADER. gRPC calls are always passed on.";
     STORAGE_MODE: Choice<StorageMode> = "storage.mode", Some("BOLTQ_STORAGE_MODE"),
         choice(&[("memory", StorageMode::Memory), ("disk", StorageMode::Disk)]),
         "`memory`: nothing survives the process. `disk`: what was acknowledged survives.";
     STORAGE_DATA_DIR: Parsed<PathBuf> = "storage.data_dir", Some("BOLTQ_DATA_DIR"),
-        text("./data", path, "a directory, created when missing"),
+        text("./data", parse::path, "a directory, created when missing"),
         "Where `disk` keeps its files. One server at a time.";
     STORAGE_SYNC: Choice<SyncPolicy> = "storage.sync", Some("BOLTQ_STORAGE_SYNC"),
         choice(&[("always", SyncPolicy::Always), ("interval", SyncPolicy::Interval), ("never", SyncPolicy::Never)]),
@@ -180,22 +203,87 @@ keys! {
     PERFORMANCE_WORKER_POOL: Integer = "performance.worker_pool", None,
         integer(0, 0, 1_024, "threads"),
         "Threads that serve requests. 0: as many as the machine has cores.";
-    SECURITY_API_KEY: Parsed<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
-        text("", api_key, "any text"),
+    SECURITY_API_KEY: Secret<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
+        secret(parse::api_key, "any text"),
         "Key that clients show on every door. Empty: all doors are open.";
+    CLUSTER_ENABLED: Switch = "cluster.enabled", Some("BOLTQ_CLUSTER_ENABLED"),
+        switch(false),
+        "`true`: this node is one of several that keep the same data. `false`: the rest of this section has no effect.";
+    CLUSTER_NODE_ID: Parsed<Option<String>> = "cluster.node_id", Some("BOLTQ_NODE_ID"),
+        text("", parse::node_name, "up to 200 bytes of UTF-8 without control characters"),
+        "Name of this node, unique in the cluster. Empty: the host name.";
+    CLUSTER_RAFT_ADDR: Parsed<Listen> = "cluster.raft_addr", Some("BOLTQ_RAFT_ADDR"),
+        text("0.0.0.0:9100", parse::listen, "`host:port`; an IPv6 address in brackets"),
+        "Address and port that are opened for the other nodes. Port 0 takes a free one.";
+    CLUSTER_ADVERTISE_HOST: Parsed<Option<String>> = "cluster.advertise_host", None,
+        text("", parse::advertised, "an address or name that other machines can dial; no wildcard"),
+        "What other nodes and clients dial to reach any port of this node. Empty: the host of `cluster.raft_addr`; if \
+         that is a wildcard, `server.host`; if that is one too, the host name.";
+    CLUSTER_BOOTSTRAP: Switch = "cluster.bootstrap", Some("BOLTQ_BOOTSTRAP"),
+        switch(false),
+        "Whether this node founds the cluster. For exactly one node; without effect once it has state.";
+    CLUSTER_SEEDS: List<String> = "cluster.seeds", Some("BOLTQ_SEEDS"),
+        list(parse::seed, SEEDS),
+        "Nodes that a new node asks to be let in, one after the other, until one does.";
+    CLUSTER_NON_VOTER: Switch = "cluster.non_voter", Some("BOLTQ_NON_VOTER"),
+        switch(false),
+        "`true`: a read replica, which never votes and does not count for the majority.";
+    CLUSTER_LEAVE_ON_SHUTDOWN: Switch = "cluster.leave_on_shutdown", None,
+        switch(false),
+        "Whether this node leaves the cluster when it is stopped. A restart is no departure.";
+    CLUSTER_SECRET: Secret<ClusterSecret> = "cluster.secret", Some("BOLTQ_CLUSTER_SECRET"),
+        secret(parse::cluster_secret, "at least 16 bytes, or none"),
+        "What nodes prove to each other that they belong together with; the same on all. It is never sent.";
+    CLUSTER_TLS_CERT_FILE: Parsed<Option<PathBuf>> = "cluster.tls.cert_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificate of this node for mutual TLS between nodes. Empty, as the next two: no TLS there.";
+    CLUSTER_TLS_KEY_FILE: Parsed<Option<PathBuf>> = "cluster.tls.key_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Private key of that certificate.";
+    CLUSTER_TLS_CA_FILE: Parsed<Option<PathBuf>> = "cluster.tls.ca_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificates of the authorities whose nodes are let in.";
+    CLUSTER_HEARTBEAT: Time = "cluster.heartbeat", None,
+        time(ms(150), ms(10), seconds(20)),
+        "How often followers hear from their leader.";
+    CLUSTER_ELECTION_TIMEOUT: Time = "cluster.election_timeout", None,
+        time(ms(700), ms(30), seconds(60)),
+        "Silence of a leader after which a node stands for election, once a random time between 4/7 of this and all of it \
+         has passed as well.";
+    CLUSTER_SNAPSHOT_THRESHOLD: Integer = "cluster.snapshot_threshold", None,
+        integer(8_192, 1, 1_000_000_000, "entries"),
+        "Entries of a group between two checkpoints. Many bytes ask for one earlier.";
+    CLUSTER_PROPOSAL_TIMEOUT: Time = "cluster.proposal_timeout", None,
+        time(seconds(5), ms(100), seconds(300)),
+        "Longest wait for a majority. After it the outcome of a request is unknown.";
+    CLUSTER_STREAM_GROUPS: Integer = "cluster.stream_groups", None,
+        integer(0, 0, 64, "groups"),
+        "Groups, each with a leader of its own, beside those of the cluster itself and of the queues.";
     LOG_LEVEL: Parsed<LogFilter> = "log.level", Some("BOLTQ_LOG"),
-        text("info", filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, `module=level`; several with commas"),
+        text("info", parse::filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, `module=level`; several with commas"),
         "What is logged.";
     LOG_FORMAT: Choice<LogFormat> = "log.format", Some("BOLTQ_LOG_FORMAT"),
         choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]),
         "How it is written, to standard error.";
 }
 
+keys! {
+    /// What only a variable or a flag can say, because it is about one start or the same for all nodes.
+    OUTSIDE_FILES:
+    BOOTSTRAP_NODE_ID: Parsed<Option<String>> = "BOLTQ_BOOTSTRAP_NODE_ID", Some("BOLTQ_BOOTSTRAP_NODE_ID"),
+        text("", parse::node_name, "the id of a node"),
+        "Sets `cluster.bootstrap` on the node with this id and clears it on all others, so that one manifest does for all.";
+    JOIN_VARIABLE: List<String> = "BOLTQ_JOIN_ADDR", Some("BOLTQ_JOIN_ADDR"),
+        list(parse::seed, SEEDS_WITH_COMMAS),
+        "Seeds that are asked before those of `cluster.seeds`.";
+    JOIN_FLAG: List<String> = "--join", None,
+        list(parse::seed, SEEDS_WITH_COMMAS),
+        "Seeds that are asked before all others.";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-
     const REFERENCE: &str = include_str!("../../../docs/configuration.md");
     const DEFAULT_FILE: &str = include_str!("../../../configs/default.json");
 
@@ -210,15 +298,27 @@ mod tests {
         )
     }
 
+    fn row_outside_files(key: &dyn AnyKey) -> String {
+        format!("| `{}` | {} | {} |", key.name(), key.allowed(), key.about())
+    }
+
     #[test]
     fn the_reference_lists_exactly_these_keys() {
+        compare("| key | default |", ALL.iter().map(|key| row(*key)));
+        compare(
+            "| variable or flag |",
+            OUTSIDE_FILES.iter().map(|key| row_outside_files(*key)),
+        );
+    }
+
+    fn compare(head: &str, wanted: impl Iterator<Item = String>) {
         let written: Vec<_> = REFERENCE
             .lines()
-            .skip_while(|line| !line.starts_with("| key | default |"))
+            .skip_while(|line| !line.starts_with(head))
             .skip(2)
             .take_while(|line| line.starts_with('|'))
             .collect();
-        let wanted: Vec<_> = ALL.iter().map(|key| row(*key)).collect();
+        let wanted: Vec<_> = wanted.collect();
         let whole = wanted.join("\n");
         assert_eq!(
             written, wanted,
@@ -228,14 +328,8 @@ mod tests {
 
     #[test]
     fn the_default_file_has_every_key_at_its_default_and_stores_on_disk() {
-        let file: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(DEFAULT_FILE).unwrap();
-        let mut written: Vec<_> = file
-            .iter()
-            .flat_map(|(section, keys)| {
-                keys.iter()
-                    .map(move |(key, value)| (format!("{section}.{key}"), value.clone()))
-            })
-            .collect();
+        let mut written = Vec::new();
+        flatten("", serde_json::from_str(DEFAULT_FILE).unwrap(), &mut written);
         let mut wanted: Vec<_> = ALL
             .iter()
             .map(|key| match key.name() {
@@ -248,10 +342,22 @@ mod tests {
         assert_eq!(written, wanted);
     }
 
+    fn flatten(name: &str, value: Value, keys: &mut Vec<(String, Value)>) {
+        let Value::Object(members) = value else {
+            keys.push((name.to_owned(), value));
+            return;
+        };
+        for (member, value) in members {
+            let dot = if name.is_empty() { "" } else { "." };
+            flatten(&format!("{name}{dot}{member}"), value, keys);
+        }
+    }
+
     #[test]
     fn names_and_variables_are_unique() {
-        let mut names: Vec<_> = ALL.iter().map(|key| key.name()).collect();
-        let mut variables: Vec<_> = ALL.iter().filter_map(|key| key.environment()).collect();
+        let both = || ALL.iter().chain(OUTSIDE_FILES);
+        let mut names: Vec<_> = both().map(|key| key.name()).collect();
+        let mut variables: Vec<_> = both().filter_map(|key| key.environment()).collect();
         for list in [&mut names, &mut variables] {
             let count = list.len();
             list.sort_unstable();

@@ -14,6 +14,16 @@ pub(super) enum Given {
 }
 
 impl Given {
+    /// Nothing is written.
+    fn is_empty(&self) -> bool {
+        self.text() == Some("")
+    }
+
+    /// What is shown instead of a value that has to stay secret.
+    pub(super) fn masked(&self) -> String {
+        if self.is_empty() { r#""""# } else { "(set)" }.to_owned()
+    }
+
     fn text(&self) -> Option<&str> {
         match self {
             Self::Json(value) => value.as_str(),
@@ -25,6 +35,28 @@ impl Given {
         match self {
             Self::Json(value) => value.as_i64(),
             Self::Text(text) => text.parse().ok(),
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        match self {
+            Self::Json(value) => value.as_bool(),
+            Self::Text(text) => match text.as_str() {
+                "true" | "1" | "yes" | "on" => Some(true),
+                "false" | "0" | "no" | "off" => Some(false),
+                _ => None,
+            },
+        }
+    }
+
+    /// The elements of a list; what is between commas counts only if it is not blank.
+    fn elements(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::Json(value) => value.as_array()?.iter().map(Value::as_str).collect(),
+            Self::Text(text) => {
+                let parts = text.split(',').map(str::trim);
+                Some(parts.filter(|part| !part.is_empty()).collect())
+            }
         }
     }
 }
@@ -41,6 +73,8 @@ impl std::fmt::Display for Given {
 /// What a key accepts, and what it means.
 pub(super) trait Kind {
     type Value;
+    /// Whether what is written must not be shown.
+    const SECRET: bool = false;
 
     /// `None` if the value is of the wrong type or out of range.
     fn read(&self, given: &Given) -> Option<Self::Value>;
@@ -72,6 +106,27 @@ impl Kind for Integer {
     fn allowed(&self) -> String {
         let space = if self.unit.is_empty() { "" } else { " " };
         format!("{} to {}{space}{}", self.min, self.max, self.unit)
+    }
+}
+
+/// Yes or no.
+pub(super) struct Switch {
+    pub(super) default: bool,
+}
+
+impl Kind for Switch {
+    type Value = bool;
+
+    fn read(&self, given: &Given) -> Option<bool> {
+        given.boolean()
+    }
+
+    fn default_json(&self) -> Value {
+        self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        "`true`, `false`".to_owned()
     }
 }
 
@@ -119,6 +174,51 @@ impl<T> Kind for Parsed<T> {
 
     fn default_json(&self) -> Value {
         self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        self.allowed.to_owned()
+    }
+}
+
+/// Text that is shown to nobody; not set by default.
+pub(super) struct Secret<T> {
+    pub(super) parse: fn(&str) -> Option<T>,
+    pub(super) allowed: &'static str,
+}
+
+impl<T> Kind for Secret<T> {
+    type Value = T;
+    const SECRET: bool = true;
+
+    fn read(&self, given: &Given) -> Option<T> {
+        given.text().and_then(self.parse)
+    }
+
+    fn default_json(&self) -> Value {
+        "".into()
+    }
+
+    fn allowed(&self) -> String {
+        self.allowed.to_owned()
+    }
+}
+
+/// Several texts, each with a meaning of its own; none by default.
+pub(super) struct List<T> {
+    pub(super) parse: fn(&str) -> Option<T>,
+    pub(super) allowed: &'static str,
+}
+
+impl<T> Kind for List<T> {
+    type Value = Vec<T>;
+
+    fn read(&self, given: &Given) -> Option<Vec<T>> {
+        given.elements()?.into_iter().map(self.parse).collect()
+    }
+
+    fn default_json(&self) -> Value {
+        Value::Array(Vec::new())
     }
 
     fn allowed(&self) -> String {
@@ -181,6 +281,34 @@ mod tests {
         for wrong in ["", "x", "-1", "65536", "1.0"] {
             assert_eq!(PORT.read(&Given::Text(wrong.into())), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_switch_is_a_truth_value_in_the_file_and_a_word_elsewhere() {
+        let switch = Switch { default: false };
+        assert_eq!(switch.read(&Given::Json(json!(true))), Some(true));
+        for (word, value) in [("true", true), ("1", true), ("false", false), ("off", false)] {
+            assert_eq!(switch.read(&Given::Text(word.into())), Some(value), "{word}");
+        }
+        for wrong in [json!("true"), json!(1), json!(null)] {
+            assert_eq!(switch.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+        assert_eq!(switch.read(&Given::Text("ture".into())), None);
+    }
+
+    #[test]
+    fn a_list_is_an_array_in_the_file_and_has_commas_elsewhere() {
+        let list = List {
+            parse: |text| text.parse::<u8>().ok(),
+            allowed: "",
+        };
+        assert_eq!(list.read(&Given::Json(json!(["1", "2"]))), Some(vec![1, 2]));
+        assert_eq!(list.read(&Given::Text("1, 2,,".into())), Some(vec![1, 2]));
+        assert_eq!(list.read(&Given::Text(",".into())), Some(vec![]));
+        for wrong in [json!("1"), json!([1]), json!(["x"]), json!([""]), json!({})] {
+            assert_eq!(list.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+        assert_eq!(list.read(&Given::Text("1,x".into())), None);
     }
 
     #[test]

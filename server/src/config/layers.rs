@@ -9,7 +9,7 @@ use super::checked::Config;
 use super::document::Node;
 use super::error::{ConfigError, Origin};
 use super::flags::Flags;
-use super::keys::{self, ALL, AnyKey, Key};
+use super::keys::{self, ALL, AnyKey, Key, OUTSIDE_FILES};
 use super::kind::{Given, Kind};
 use super::unavailable::{self, FEATURES, Feature, OTHER_VARIABLES};
 
@@ -20,7 +20,7 @@ pub struct Loaded {
     pub config: Config,
     /// Sentences for the log: things that are allowed but look like mistakes.
     pub warnings: Vec<String>,
-    /// What is in effect and what it does, with the origin of each value; for people. The API key is not in it.
+    /// What is in effect and what it does, with the origin of each value; for people. Secrets are not in it.
     pub in_effect: String,
 }
 
@@ -31,11 +31,13 @@ pub fn load(flags: &Flags, environment: impl IntoIterator<Item = (String, String
     if let Some(path) = &flags.config {
         settings.add_file(path)?;
     }
-    let warnings = settings.add_environment(environment);
+    let mut warnings = settings.add_environment(environment);
     settings.add_flags(flags);
     settings.refuse_unavailable()?;
+    let config = Config::check(&settings)?;
+    warnings.extend(config.cluster.warnings(config.storage.mode));
     Ok(Loaded {
-        config: Config::check(&settings)?,
+        config,
         warnings,
         in_effect: settings.in_effect(),
     })
@@ -58,15 +60,42 @@ impl Settings {
 
     /// The error for a value that cannot be used.
     pub(super) fn refusal(&self, key: &'static dyn AnyKey) -> ConfigError {
-        let (value, origin) = match self.0.get(key.name()) {
-            Some((given, origin)) => (given.to_string(), origin.clone()),
-            None => (key.default_json().to_string(), Origin::Flag("default")),
-        };
+        let origin = self.0.get(key.name()).map(|(_, origin)| origin.clone());
         ConfigError::Value {
             key: key.name(),
-            value,
-            origin,
+            value: self.shown(key),
+            origin: origin.unwrap_or(Origin::Flag("default")),
             allowed: key.allowed(),
+        }
+    }
+
+    /// The error for two values that do not go together.
+    pub(super) fn contradiction(
+        &self,
+        key: &'static dyn AnyKey,
+        other: &'static dyn AnyKey,
+        rule: &'static str,
+    ) -> ConfigError {
+        ConfigError::Contradiction {
+            key: key.name(),
+            value: self.shown(key),
+            other: other.name(),
+            other_value: self.shown(other),
+            rule,
+        }
+    }
+
+    /// Whether a value was written.
+    pub(super) fn has(&self, key: &'static dyn AnyKey) -> bool {
+        self.0.contains_key(key.name())
+    }
+
+    /// The value that is in effect, for people.
+    fn shown(&self, key: &dyn AnyKey) -> String {
+        match self.0.get(key.name()) {
+            Some((given, _)) if key.secret() => given.masked(),
+            Some((given, _)) => given.to_string(),
+            None => key.default_json().to_string(),
         }
     }
 
@@ -141,6 +170,7 @@ impl Settings {
             (keys::SERVER_TCP_PORT.name, "--tcp-port", &flags.tcp_port),
             (keys::STORAGE_DATA_DIR.name, "--data-dir", &flags.data_dir),
             (keys::STORAGE_MODE.name, "--storage-mode", &flags.storage_mode),
+            (keys::JOIN_FLAG.name, "--join", &flags.join),
         ];
         for (key, flag, value) in given {
             if let Some(value) = value {
@@ -151,10 +181,8 @@ impl Settings {
 
     /// Whether a feature's own switch was written, and is off.
     fn switched_off(&self, feature: &Feature) -> bool {
-        feature.keys.iter().any(|key| {
-            let given = self.0.get(key.0);
-            feature.switch == Some(key.0) && given.is_some_and(|(given, _)| Feature::is_off(*key, given))
-        })
+        let given = feature.switch.and_then(|switch| self.0.get(switch));
+        given.is_some_and(|(given, _)| given.boolean() == Some(false))
     }
 
     fn refuse_unavailable(&self) -> Result<(), ConfigError> {
@@ -166,7 +194,11 @@ impl Settings {
                 if !Feature::is_off(*key, given) {
                     return Err(ConfigError::Unavailable {
                         key: key.0,
-                        value: given.to_string(),
+                        value: if unavailable::SECRETS.contains(&key.0) {
+                            given.masked()
+                        } else {
+                            given.to_string()
+                        },
                         origin: origin.clone(),
                         feature: feature.name,
                         remedy: feature.remedy(*key),
@@ -179,13 +211,10 @@ impl Settings {
 
     fn in_effect(&self) -> String {
         let mut text = String::new();
-        for key in ALL {
+        let others = OUTSIDE_FILES.iter().filter(|key| self.has(**key));
+        for key in ALL.iter().chain(others) {
+            let value = self.shown(*key);
             let given = self.0.get(key.name());
-            let value = match given {
-                Some(_) if key.name() == keys::SECURITY_API_KEY.name => "(set)".to_owned(),
-                Some((given, _)) => given.to_string(),
-                None => key.default_json().to_string(),
-            };
             let origin = given.map_or("default".to_owned(), |(_, origin)| origin.to_string());
             // Writing to a String does not fail.
             let _ = writeln!(text, "# {}\n{} = {value}  ({origin})", key.about(), key.name());
@@ -202,9 +231,8 @@ fn known_names() -> impl Iterator<Item = &'static str> {
 
 /// All keys that have a variable, and its name.
 fn variables() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let now = ALL
-        .iter()
-        .filter_map(|key| key.environment().map(|name| (key.name(), name)));
+    let now = ALL.iter().chain(OUTSIDE_FILES);
+    let now = now.filter_map(|key| key.environment().map(|name| (key.name(), name)));
     let keys = FEATURES.iter().flat_map(|feature| feature.keys);
     let later = keys.filter_map(|key: &unavailable::Key| key.2.map(|name| (key.0, name)));
     now.chain(later)

@@ -1,14 +1,16 @@
 //! What the operator wants, from four places: defaults, a JSON file, `BOLTQ_*` variables, flags. Later ones win.
 //!
 //! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
-//! changes something in this version. `unavailable` lists the documented keys of features that are still missing: they
-//! are accepted as long as they leave the feature off, and refused otherwise, because a key that is read and ignored
-//! is worse than one that stops the start. Everything else is unknown and refused with the closest name that is known.
+//! changes something in this version; the few settings that only a variable or a flag has are beside it. `unavailable`
+//! lists the documented keys of features that are still missing: they are accepted as long as they leave the feature
+//! off, and refused otherwise, because a key that is read and ignored is worse than one that stops the start.
+//! Everything else is unknown and refused with the closest name that is known.
 //!
 //! `load` is the only way to a [`Config`], so code behind it never sees an unchecked value.
 
 mod api_key;
 mod checked;
+mod cluster;
 mod document;
 mod duration;
 mod error;
@@ -16,6 +18,8 @@ mod flags;
 mod keys;
 mod kind;
 mod layers;
+mod parse;
+mod secret;
 #[cfg(test)]
 mod tests;
 mod unavailable;
@@ -25,6 +29,8 @@ pub use checked::{
     Config, LogConfig, LogFormat, PerformanceConfig, QueueConfig, SecurityConfig, ServerConfig, StorageConfig,
     StorageMode, StorageSync,
 };
+pub use cluster::{ClusterConfig, ClusterTls};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};
+pub use secret::ClusterSecret;

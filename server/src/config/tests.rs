@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::*;
 
+mod cluster;
+
 /// The example of the published documentation, with its two `server` sections.
 const PUBLISHED_EXAMPLE: &str = r#"{
   "server": {"http_port": 9090, "tcp_port": 9091, "host": "0.0.0.0"},
@@ -142,6 +144,28 @@ fn the_api_key_is_never_shown() {
     assert!(loaded.in_effect.contains("security.api_key = (set)  (BOLTQ_API_KEY)"));
     assert!(!loaded.in_effect.contains("s3cret"));
     assert!(!format!("{:?}", loaded.config).contains("s3cret"));
+    let error = refusal(r#"{"security":{"api_key":12345}}"#);
+    assert!(error.starts_with("security.api_key = (set) (from "), "{error}");
+    let error = environment(&[("BOLTQ_REPLICATION_SECRET", "s3cret")]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("messaging.replication.secret = (set) (from "),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_api_key_that_is_empty_is_shown_as_empty() {
+    let loaded = load_with(r#"{"security":{"api_key":""}}"#, &[], Flags::default()).unwrap();
+    let line = loaded
+        .in_effect
+        .lines()
+        .find(|line| line.starts_with("security.api_key"));
+    assert!(
+        line.is_some_and(|line| line.starts_with(r#"security.api_key = ""  ("#)),
+        "{line:?}"
+    );
 }
 
 #[test]
@@ -259,14 +283,14 @@ fn values_that_contradict_each_other_are_refused() {
 #[test]
 fn a_feature_that_is_missing_cannot_be_switched_on() {
     for (text, wanted) in [
-        (r#"{"cluster":{"enabled":true}}"#, "cluster.enabled = true (from "),
+        (r#"{"cache":{"enabled":true}}"#, "cache.enabled = true (from "),
         (
-            r#"{"cluster":{"enabled":true}}"#,
-            "clustering is not available in this version; remove the key, or set it to false",
+            r#"{"cache":{"enabled":true}}"#,
+            "is not available in this version; remove the key, or set it to false",
         ),
         (
-            r#"{"cluster":{"seeds":["a:9090"]}}"#,
-            "remove the key, or set cluster.enabled to false",
+            r#"{"cache":{"max_keys":7}}"#,
+            "remove the key, or set cache.enabled to false",
         ),
         (
             r#"{"server":{"tls":{"enabled":true}}}"#,
@@ -291,9 +315,9 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         assert!(error.contains(wanted), "{error}");
     }
     for variable in [
-        ("BOLTQ_CLUSTER_ENABLED", "true"),
+        ("BOLTQ_CACHE_ENABLED", "true"),
         ("BOLTQ_TLS_ENABLED", "1"),
-        ("BOLTQ_SEEDS", "a:9090"),
+        ("BOLTQ_RAFT_DIR", "/raft"),
     ] {
         let error = environment(&[variable]).unwrap_err().to_string();
         assert!(error.contains(&format!("(from {})", variable.0)), "{error}");
@@ -302,10 +326,11 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
 
 #[test]
 fn a_feature_that_is_missing_may_be_switched_off() {
-    let off = r#"{"server":{"grpc_port":0,"tcp_forward":false},"cache":{"enabled":false,"max_keys":7},
+    let off = r#"{"server":{"grpc_port":0},"cache":{"enabled":false,"max_keys":7},
         "messaging":{"stream":{"enabled":false,"dir":"x"},"presence":{"ttl":"90s"},"identity":{"policy":null}}}"#;
     assert!(file(off).is_ok());
-    assert!(environment(&[("BOLTQ_CLUSTER_ENABLED", "false"), ("BOLTQ_NODE_ID", "n1")]).is_ok());
+    assert!(environment(&[("BOLTQ_CACHE_ENABLED", "off"), ("BOLTQ_CACHE_MAX_KEYS", "7")]).is_ok());
+    assert!(environment(&[("BOLTQ_QUEUE_PLANE", "0"), ("BOLTQ_REPLICATION_FACTOR", "3")]).is_ok());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::kind::Given;
 pub(super) struct Feature {
     /// In a sentence: "… is not available in this version".
     pub(super) name: &'static str,
-    /// Full name of the key that switches the section on.
+    /// Full name of the key that switches the section on; one of its keys, or one that this version has.
     pub(super) switch: Option<&'static str>,
     pub(super) keys: &'static [Key],
 }
@@ -25,14 +25,18 @@ impl Feature {
         let (_, off, _) = key;
         match given {
             Given::Json(value) => value.is_null() || serde_json::from_str::<Value>(off).is_ok_and(|off| *value == off),
-            Given::Text(text) if off == "false" => matches!(text.as_str(), "false" | "0" | "no" | "off"),
+            Given::Text(_) if off == "false" => given.boolean() == Some(false),
             Given::Text(text) => text == off.trim_matches('"'),
         }
     }
 
     /// What to write instead of a value that was refused.
     pub(super) fn remedy(&self, key: Key) -> String {
-        match self.switch {
+        // Nobody is told to give up a section that this version has.
+        let switch = self
+            .switch
+            .filter(|switch| self.keys.iter().any(|key| key.0 == *switch));
+        match switch {
             Some(switch) if switch != key.0 => format!("remove the key, or set {switch} to false"),
             _ => format!("remove the key, or set it to {}", key.1),
         }
@@ -44,11 +48,6 @@ pub(super) static FEATURES: &[Feature] = &[
         name: "a gRPC port of its own (gRPC shares the messaging port)",
         switch: None,
         keys: &[("server.grpc_port", "0", Some("BOLTQ_GRPC_PORT"))],
-    },
-    Feature {
-        name: "forwarding to another node",
-        switch: None,
-        keys: &[("server.tcp_forward", "false", Some("BOLTQ_TCP_FORWARD"))],
     },
     Feature {
         name: "TLS",
@@ -76,30 +75,52 @@ pub(super) static FEATURES: &[Feature] = &[
         ],
     },
     Feature {
-        name: "clustering",
+        name: "a directory for Raft alone (everything is under storage.data_dir)",
+        switch: Some("cluster.enabled"),
+        keys: &[("cluster.raft_dir", r#""./data/raft""#, Some("BOLTQ_RAFT_DIR"))],
+    },
+    Feature {
+        name: "a fixed list of peers (use cluster.seeds: a node that is let in learns who else is there)",
+        switch: Some("cluster.enabled"),
+        keys: &[("cluster.peers", "[]", Some("BOLTQ_CLUSTER_PEERS"))],
+    },
+    Feature {
+        name: "a second Raft port (all groups share cluster.raft_addr)",
+        switch: Some("cluster.enabled"),
+        keys: &[("cluster.meta_raft_addr", r#""""#, Some("BOLTQ_META_RAFT_ADDR"))],
+    },
+    Feature {
+        name: "a choice whether queues are replicated (in a cluster they are)",
+        switch: Some("cluster.enabled"),
+        keys: &[("cluster.queue_plane", "false", Some("BOLTQ_QUEUE_PLANE"))],
+    },
+    Feature {
+        name: "placement of groups on some of the nodes (every voter has all)",
         switch: Some("cluster.enabled"),
         keys: &[
-            ("cluster.enabled", "false", Some("BOLTQ_CLUSTER_ENABLED")),
-            ("cluster.node_id", r#""""#, Some("BOLTQ_NODE_ID")),
-            ("cluster.raft_addr", r#""0.0.0.0:9100""#, Some("BOLTQ_RAFT_ADDR")),
-            ("cluster.raft_dir", r#""./data/raft""#, Some("BOLTQ_RAFT_DIR")),
-            ("cluster.bootstrap", "false", Some("BOLTQ_BOOTSTRAP")),
-            ("cluster.peers", "[]", Some("BOLTQ_CLUSTER_PEERS")),
-            ("cluster.seeds", "[]", Some("BOLTQ_SEEDS")),
-            ("cluster.non_voter", "false", Some("BOLTQ_NON_VOTER")),
-            ("cluster.snapshot_threshold", "8192", None),
-            ("cluster.meta_raft_addr", r#""""#, Some("BOLTQ_META_RAFT_ADDR")),
-            ("cluster.queue_plane", "false", Some("BOLTQ_QUEUE_PLANE")),
             ("cluster.rebalance", "false", Some("BOLTQ_REBALANCE")),
             ("cluster.replication_factor", "3", Some("BOLTQ_REPLICATION_FACTOR")),
             ("cluster.max_concurrent_moves", "4", None),
-            ("cluster.leave_on_shutdown", "false", None),
-            (
-                "cluster.session_timeout_seconds",
-                "15",
-                Some("BOLTQ_SESSION_TIMEOUT_SECONDS"),
-            ),
         ],
+    },
+    Feature {
+        name: "a number of nodes that have to have what is acknowledged (it is the majority)",
+        switch: Some("cluster.enabled"),
+        keys: &[("cluster.min_in_sync", "0", None)],
+    },
+    Feature {
+        name: "a choice of acknowledgements (a publish is answered when the majority has it)",
+        switch: None,
+        keys: &[("publish.min_ack_level", r#""NONE""#, None)],
+    },
+    Feature {
+        name: "a session of a node (that it is gone shows within cluster.election_timeout)",
+        switch: Some("cluster.enabled"),
+        keys: &[(
+            "cluster.session_timeout_seconds",
+            "15",
+            Some("BOLTQ_SESSION_TIMEOUT_SECONDS"),
+        )],
     },
     Feature {
         name: "the log for messaging",
@@ -270,20 +291,27 @@ pub(super) static FEATURES: &[Feature] = &[
     },
 ];
 
+/// Keys above whose values must not be shown.
+pub(super) const SECRETS: [&str; 4] = [
+    "messaging.identity.keys",
+    "messaging.chat.membership_auth_header",
+    "messaging.push.auth_header",
+    "messaging.replication.secret",
+];
+
 /// Variables that belong to the command line client or to a second spelling of a key above, or mean nothing in this
 /// version.
-pub(super) const OTHER_VARIABLES: [&str; 6] = [
+pub(super) const OTHER_VARIABLES: [&str; 4] = [
     "BOLTQ_ADDR",
     "BOLTQ_CA_FILE",
     "BOLTQ_TLS_INSECURE",
-    "BOLTQ_BOOTSTRAP_NODE_ID",
     "BOLTQ_IDENTITY_KEY_ID",
-    "BOLTQ_JOIN_ADDR",
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::keys::ALL;
 
     #[test]
     fn every_off_value_is_json_and_leaves_its_key_off() {
@@ -294,12 +322,23 @@ mod tests {
     }
 
     #[test]
-    fn every_switch_is_one_of_its_keys_and_off_by_default() {
+    fn every_switch_is_a_key_and_off_by_default() {
         for feature in FEATURES {
             if let Some(switch) = feature.switch {
-                let key = feature.keys.iter().find(|key| key.0 == switch);
-                assert_eq!(key.map(|key| key.1), Some("false"), "{switch}");
+                let own = feature.keys.iter().find(|key| key.0 == switch);
+                let off = own.map(|key| key.1.to_owned());
+                let other = ALL.iter().find(|key| key.name() == switch);
+                let off = off.or_else(|| other.map(|key| key.default_json().to_string()));
+                assert_eq!(off.as_deref(), Some("false"), "{switch}");
             }
+        }
+    }
+
+    #[test]
+    fn every_secret_is_one_of_the_keys() {
+        for secret in SECRETS {
+            let mut keys = FEATURES.iter().flat_map(|feature| feature.keys);
+            assert!(keys.any(|key| key.0 == secret), "{secret}");
         }
     }
 }

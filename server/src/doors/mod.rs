@@ -1,7 +1,10 @@
 //! What clients speak to. No business rules in here: a door decodes, authenticates, limits, and calls the service.
 
+mod body;
+mod cluster_status;
 pub mod grpc;
 pub mod http;
+pub mod intake;
 mod json;
 pub mod port;
 mod statistics;

@@ -42,8 +42,16 @@ pub enum ServiceError {
         queue: String,
     },
     /// This node does not lead the group, or no longer.
-    #[error("not the leader; try again, or ask the leader")]
-    NotLeader,
+    #[error("not the leader; {}", ask(leader))]
+    NotLeader {
+        /// Messaging address of the node that leads; empty if nobody is known to.
+        leader: String,
+        /// Its name; empty as well.
+        leader_id: String,
+    },
+    /// No majority of the nodes confirmed it in time. The outcome is unknown: it may still be carried out.
+    #[error("no majority of the nodes confirmed in time; it may still be carried out")]
+    NoMajority,
     /// The disk is full. Settling goes on as long as its reserve lasts.
     #[error("disk full: nothing was written; make room under the data directory, and try again")]
     StorageFull,
@@ -69,7 +77,8 @@ impl ServiceError {
             Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
-            Self::NotLeader => "NOT_LEADER",
+            Self::NotLeader { .. } => "NOT_LEADER",
+            Self::NoMajority => "NO_MAJORITY",
             Self::StorageFull => "STORAGE_FULL",
             Self::Storage { .. } => "STORAGE_DAMAGED",
             Self::Stopped => "STOPPED",
@@ -80,7 +89,7 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader | Self::Stopped => Some(Duration::from_millis(100)),
+            Self::NotLeader { .. } | Self::NoMajority | Self::Stopped => Some(Duration::from_millis(100)),
             Self::StorageFull => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
@@ -93,8 +102,17 @@ impl ServiceError {
     }
 }
 
+/// What to do instead.
+fn ask(leader: &str) -> String {
+    if leader.is_empty() {
+        "nobody is known to lead, try again".to_owned()
+    } else {
+        format!("ask {leader}")
+    }
+}
+
 /// Why one message could not be settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum SettleError {
     /// Not a token of this server.
     #[error("malformed delivery token")]
@@ -105,4 +123,7 @@ pub enum SettleError {
     /// The lease ended and somebody else holds the message.
     #[error("lease lost: somebody else holds the message")]
     LeaseLost,
+    /// Others of the same request were settled, this one was not, or nobody knows. It is available again.
+    #[error("{0}")]
+    NotSettled(Box<ServiceError>),
 }

@@ -7,9 +7,9 @@ use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
 use boltq_raft::{GroupStatus, Proposal};
 
+use super::bury::DEAD_LETTER_SUFFIX;
 use super::error::ServiceError;
 use super::queue::Queues;
-use super::settle::DEAD_LETTER_SUFFIX;
 use crate::clock;
 
 /// A message that was looked at.
@@ -185,7 +185,7 @@ impl Queues {
     /// There is no such queue, this node does not lead, or the messages cannot be read.
     pub async fn peek(&self, queue: &str, max: usize) -> Result<Vec<Peeked>, ServiceError> {
         if !self.inner.plane.is_leading() {
-            return Err(ServiceError::NotLeader);
+            return Err(self.not_leader());
         }
         let mut places: Vec<Place> = Vec::new();
         let attempts: Vec<u32> = self.inner.plane.with(|plane| {
@@ -194,15 +194,22 @@ impl Queues {
             Ok::<_, ServiceError>(places.iter().map(|place| plane.attempts(*place)).collect())
         })?;
         let wanted: Vec<_> = places.iter().map(|place| (place.stream, place.seq)).collect();
-        let records = self.read_bounded(&wanted).await?;
-        let now = clock::now();
+        let records = self.read_answer(wanted).await?;
+        let (now, salt) = (clock::now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
         for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {
-            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
-                what: format!("record at {place:?}: {error}"),
-            })?;
+            let record = match Record::read(&bytes) {
+                Ok(record) => record,
+                Err(error) if peeked.is_empty() => {
+                    return Err(ServiceError::Storage {
+                        what: format!("record at {place:?}: {error}"),
+                    });
+                }
+                // What stands before it can be shown.
+                Err(_) => break,
+            };
             if !record.expired(now) {
-                let id = record.id.unwrap_or_else(|| self.inner.salt.id(place.stream, place.seq));
+                let id = record.id.unwrap_or_else(|| salt.id(place.stream, place.seq));
                 peeked.push(Peeked { id, attempts, record });
             }
         }
@@ -215,7 +222,7 @@ impl Queues {
     /// There is no such queue, or nothing was removed.
     pub async fn purge(&self, queue: &str) -> Result<u64, ServiceError> {
         if !self.inner.plane.is_leading() {
-            return Err(ServiceError::NotLeader);
+            return Err(self.not_leader());
         }
         let runs = self.inner.plane.with(|plane| {
             let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;

@@ -1,19 +1,25 @@
 //! One function per operation, whatever door it came through. Doors decode and encode; rules are in here and below.
 
 mod batch;
+mod bury;
+mod cluster;
 mod error;
+mod expiry;
 mod look;
 mod queue;
 mod settle;
+mod take;
 mod token;
 
 pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{QueueStats, Totals};
+pub use bury::DEAD_LETTER_SUFFIX;
+pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub(crate) use queue::random;
-pub use queue::{Admitted, Consumer, Delivery, Queues};
-pub use settle::{DEAD_LETTER_SUFFIX, Settlement};
+pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
+pub use settle::Settlement;
 pub use token::{DeliveryToken, Handle};
 
 /// The media type of payloads that are checked to be one JSON value.

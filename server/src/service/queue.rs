@@ -1,22 +1,25 @@
-//! Work queues: publishing, leasing and looking. Settling is in [`super::settle`].
+//! Work queues: what the operations stand on, publishing, and consumers. Handing messages out is in [`super::take`], settling
+//! in [`super::settle`].
 
-use std::sync::Arc;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use boltq_core::limits::{BATCH_MESSAGES_MAX, FRAME_BYTES_MAX};
-use boltq_core::{IdSalt, MessageId, Millis, Record, Seq, StreamId, check_name};
-use boltq_log::{Log, ReadMode, Space};
-use boltq_queue::{ConsumerId, Leased, Outcome, Place, Plane, QueueId, Settings, command};
+use boltq_core::{IdSalt, MessageId, Record, check_name};
+use boltq_log::{Log, Space};
+use boltq_queue::{ConsumerId, Outcome, Plane, QueueId, Settings, command};
 use boltq_raft::{Group, Proposal, ProposeError};
-use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::batch::PublishBatch;
+use super::bury::BURYING_MAX;
+use super::cluster::Clustering;
 use super::error::ServiceError;
+use super::expiry::Expiry;
 use super::token::DeliveryToken;
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 use crate::plane::{Attachment, QueuePlane};
 
 /// The queue plane as the doors use it; clones are cheap and share it.
@@ -32,21 +35,27 @@ pub(super) struct Inner {
     /// Whether the log is on disk.
     pub(super) disk: bool,
     pub(super) settings: Settings,
-    pub(super) salt: IdSalt,
+    /// Key of the message ids, once it is known here.
+    salt: OnceLock<IdSalt>,
+    /// Whom to ask when this node does not lead.
+    clustering: Clustering,
+    /// For the nodes to confirm a command. None waits for ever: a node that is alone confirms when its disk does.
+    confirm_max: Option<Duration>,
     pub(super) started: std::time::Instant,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
     consumers: AtomicU64,
+    /// What is being done about messages whose time is over.
+    pub(super) expiry: Expiry,
+    /// Portions of dead letters that are in memory at a time.
+    pub(super) burying: Semaphore,
 }
 
-/// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
-const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
 /// Left in the prepared files of the log when settling is refused too, in bytes.
 const RESERVE_BYTES: usize = 64 * 1024;
-/// What a delivery has beyond its record at most: token, id, times, and the framing of its members.
-const ANSWER_ENVELOPE_BYTES: usize = 128;
-
 /// All consumers without a connection together.
 const DETACHED: ConsumerId = ConsumerId(0);
+/// Who looks for expired messages when no consumer does.
+pub(super) const SWEEPER: ConsumerId = ConsumerId(1);
 
 /// A message and the right to settle it.
 #[derive(Debug, Clone)]
@@ -61,6 +70,20 @@ pub struct Delivery {
     pub record: Record,
 }
 
+/// What the queues stand on, and what they are told.
+pub struct Parts {
+    /// The log of the plane.
+    pub log: Log,
+    /// Whether it is on disk.
+    pub disk: bool,
+    /// For messages that say nothing themselves.
+    pub settings: Settings,
+    /// The other nodes.
+    pub clustering: Clustering,
+    /// For the nodes to confirm a command; none: for ever.
+    pub confirm_max: Option<Duration>,
+}
+
 /// A batch that has room, see [`Queues::admit`].
 pub struct Admitted {
     messages: usize,
@@ -70,7 +93,7 @@ pub struct Admitted {
 /// Who takes messages: a connection or a stream. What it holds becomes available to others when it is dropped, without
 /// counting as a failed attempt.
 pub struct Consumer {
-    id: ConsumerId,
+    pub(super) id: ConsumerId,
     queues: Queues,
     /// `None` for who leases in one call and settles in another: those leases end by settlement or timeout only.
     room: Option<Arc<Notify>>,
@@ -107,37 +130,87 @@ impl Drop for Consumer {
 }
 
 impl Queues {
-    /// Over an open group, once the node leads it and its ids have a key. When `stop` is cancelled, nobody waits for messages
-    /// any more.
-    ///
-    /// # Errors
-    /// The key could not be stored.
-    pub async fn open(
-        group: Group<QueuePlane>,
-        plane: Arc<QueuePlane>,
-        log: Log,
-        disk: bool,
-        settings: Settings,
-        stop: CancellationToken,
-    ) -> Result<Self, ServiceError> {
-        let salt = match plane.salt() {
-            Some(salt) => salt,
-            None => init_salt(&group, &plane).await?,
-        };
-        let (started, consumers) = (std::time::Instant::now(), AtomicU64::new(DETACHED.0 + 1));
-        Ok(Self {
+    /// Over an open group. When `stop` is cancelled, nobody waits for messages any more.
+    #[must_use]
+    pub fn new(group: Group<QueuePlane>, plane: Arc<QueuePlane>, parts: Parts, stop: CancellationToken) -> Self {
+        let Parts {
+            log,
+            disk,
+            settings,
+            clustering,
+            confirm_max,
+        } = parts;
+        Self {
             inner: Arc::new(Inner {
                 group,
                 plane,
                 log,
                 disk,
                 settings,
-                salt,
-                started,
+                salt: OnceLock::new(),
+                clustering,
+                confirm_max,
+                started: std::time::Instant::now(),
                 stop,
-                consumers,
+                consumers: AtomicU64::new(SWEEPER.0 + 1),
+                expiry: Expiry::default(),
+                burying: Semaphore::new(BURYING_MAX),
             }),
-        })
+        }
+    }
+
+    /// As long as this node leads a group whose message ids have no key, tries to give it one. Returns when it has one.
+    pub async fn keyed(&self) {
+        while self.inner.plane.salt().is_none() {
+            self.inner.plane.led().await;
+            let mut proposal = Proposal::new();
+            command::init(proposal.begin(), IdSalt(random()));
+            if let Err(error) = self.inner.group.propose(proposal).await {
+                tracing::debug!(%error, "message ids have no key yet; trying again");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// The key of the message ids. It is the first thing in the log of a group, so whoever leads one has it.
+    pub(super) fn salt(&self) -> Result<IdSalt, ServiceError> {
+        if let Some(salt) = self.inner.salt.get() {
+            return Ok(*salt);
+        }
+        let salt = self.inner.plane.salt().ok_or_else(|| self.not_leader())?;
+        Ok(*self.inner.salt.get_or_init(|| salt))
+    }
+
+    /// Where to go instead.
+    pub(super) fn not_leader(&self) -> ServiceError {
+        let (leader, leader_id) = self.leader();
+        ServiceError::NotLeader { leader, leader_id }
+    }
+
+    /// The messaging address of the node that leads, and its name; both empty if nobody is known to.
+    #[must_use]
+    pub fn leader(&self) -> (String, String) {
+        self.inner.clustering.queue_leader()
+    }
+
+    fn refused(&self, error: &ProposeError) -> ServiceError {
+        match error {
+            ProposeError::NotLeader { .. } => self.not_leader(),
+            ProposeError::TooLarge { .. } => ServiceError::InvalidArgument {
+                what: error.to_string(),
+            },
+            ProposeError::Stopped => ServiceError::Stopped,
+        }
+    }
+
+    /// Waits for the outcome for as long as it may take.
+    async fn confirmed<T>(&self, outcome: impl Future<Output = Result<T, ServiceError>>) -> Result<T, ServiceError> {
+        match self.inner.confirm_max {
+            None => outcome.await,
+            Some(within) => tokio::time::timeout(within, outcome)
+                .await
+                .unwrap_or(Err(ServiceError::NoMajority)),
+        }
     }
 
     /// An empty batch of messages that are received now.
@@ -155,8 +228,15 @@ impl Queues {
         if self.inner.log.space() == Space::Full {
             return Err(ServiceError::StorageFull);
         }
+        // Without a key, the answer could not be given.
+        self.salt()?;
         let messages = batch.len();
-        let proposal = self.inner.group.admit(batch.into_proposal()).await?;
+        let admitting = self.inner.group.admit(batch.into_proposal());
+        let proposal = admitting.await.map_err(|error| self.refused(&error))?;
+        // While it waited, the disk may have become full.
+        if self.inner.log.space() == Space::Full {
+            return Err(ServiceError::StorageFull);
+        }
         Ok(Admitted { messages, proposal })
     }
 
@@ -166,13 +246,18 @@ impl Queues {
     /// # Errors
     /// Nothing was stored, or with [`ServiceError::Stopped`] the outcome is unknown.
     pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
-        let outcomes = self.inner.group.propose_admitted(admitted.proposal).await?;
+        let salt = self.salt()?;
+        let outcome = async {
+            let outcome = self.inner.group.propose_admitted(admitted.proposal).await;
+            outcome.map_err(|error| self.refused(&error))
+        };
+        let outcomes = self.confirmed(outcome).await?;
         let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in outcomes {
             let Outcome::Published(runs) = outcome else {
                 return Err(ServiceError::Stopped);
             };
-            ids.extend(runs.places().map(|place| self.inner.salt.id(place.stream, place.seq)));
+            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
         }
         Ok(ids)
     }
@@ -207,31 +292,6 @@ impl Queues {
         }
     }
 
-    /// Leases up to `max` messages, which takes `wait` at most; nothing is an empty list. The queue is created if it
-    /// does not exist.
-    ///
-    /// # Errors
-    /// The name is not acceptable, this node does not lead, or the messages cannot be read.
-    pub async fn consume(
-        &self,
-        consumer: &Consumer,
-        queue: &str,
-        max: usize,
-        lease: Option<Duration>,
-        wait: Duration,
-    ) -> Result<Vec<Delivery>, ServiceError> {
-        let attachment = self.attach(queue).await?;
-        let waiting = self.next_deliveries(consumer, &attachment, max, lease);
-        if wait.is_zero() {
-            return self.take(consumer, attachment.queue, max, lease).await;
-        }
-        match tokio::time::timeout(wait, waiting).await {
-            // Nothing came, for whatever reason.
-            Err(_) | Ok(Err(ServiceError::Stopped)) => Ok(Vec::new()),
-            Ok(deliveries) => deliveries,
-        }
-    }
-
     /// Registers a consumer of a queue, which is created if it does not exist.
     ///
     /// # Errors
@@ -248,34 +308,9 @@ impl Queues {
         check_name(queue)?;
         let mut proposal = Proposal::new();
         command::declare(proposal.begin(), queue);
-        match self.propose(proposal).await?.first() {
+        match self.confirmed(self.propose(proposal)).await?.first() {
             Some(Outcome::Declared(queue)) => Ok(*queue),
             _ => Err(ServiceError::Stopped),
-        }
-    }
-
-    /// Waits until there is something to lease.
-    ///
-    /// # Errors
-    /// As [`Queues::consume`], and [`ServiceError::Stopped`] when the node stops before anything has come.
-    pub async fn next_deliveries(
-        &self,
-        consumer: &Consumer,
-        attachment: &Attachment,
-        max: usize,
-        lease: Option<Duration>,
-    ) -> Result<Vec<Delivery>, ServiceError> {
-        loop {
-            // Registered before looking, so that what becomes ready in between is not missed.
-            let ready = attachment.waiters.ready.notified();
-            let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
-            if !deliveries.is_empty() {
-                return Ok(deliveries);
-            }
-            tokio::select! {
-                () = ready => {}
-                () = self.inner.stop.cancelled() => return Err(ServiceError::Stopped),
-            }
         }
     }
 
@@ -290,150 +325,12 @@ impl Queues {
         self.inner.stop.cancelled().await;
     }
 
-    /// Leases what is ready now, leaving out what has expired.
-    async fn take(
-        &self,
-        consumer: &Consumer,
-        queue: QueueId,
-        max: usize,
-        lease: Option<Duration>,
-    ) -> Result<Vec<Delivery>, ServiceError> {
-        let plane = &self.inner.plane;
-        if !plane.is_leading() {
-            return Err(ServiceError::NotLeader);
-        }
-        let lease_ms = lease.map_or(self.inner.settings.ack_timeout_ms, |lease| {
-            u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
-        });
-        loop {
-            let now = clock::now();
-            let mut leased = Vec::new();
-            let max = max.min(BATCH_MESSAGES_MAX);
-            plane.with(|plane| plane.lease(queue, consumer.id, max, lease_ms, now, &mut leased));
-            if leased.len() == max {
-                // There may be more, and one wake-up came for all of it.
-                plane.wake(&[queue]);
-            }
-            if leased.is_empty() {
-                return Ok(Vec::new());
-            }
-            let held = Held {
-                queues: self,
-                leased: &leased,
-                kept: 0,
-            };
-            let records = self.records(&leased).await?;
-            let kept = records.len();
-            let (deliveries, expired) = self.deliveries(&leased[..kept], records, now)?;
-            held.keep(kept);
-            if !expired.is_empty() {
-                self.expire(&expired).await?;
-            }
-            if !deliveries.is_empty() {
-                plane.consumed.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
-                return Ok(deliveries);
-            }
-        }
-    }
-
-    async fn records(&self, leased: &[Leased]) -> Result<Vec<Bytes>, ServiceError> {
-        let places: Vec<_> = leased
-            .iter()
-            .map(|leased| (leased.place.stream, leased.place.seq))
-            .collect();
-        self.read_bounded(&places).await
-    }
-
-    /// Reads the first of these records, as many as fit into one answer; at least one.
-    pub(super) async fn read_bounded(&self, places: &[(StreamId, Seq)]) -> Result<Vec<Bytes>, ServiceError> {
-        let mut records = Vec::with_capacity(places.len());
-        let mut bytes = 0;
-        // Little at first: nobody knows yet how long they are.
-        let mut wanted = 4;
-        while records.len() < places.len() {
-            let next = &places[records.len()..places.len().min(records.len() + wanted)];
-            for record in self.read(next.to_vec()).await? {
-                bytes += record.len() + ANSWER_ENVELOPE_BYTES;
-                if bytes > ANSWER_BYTES_MAX && !records.is_empty() {
-                    return Ok(records);
-                }
-                records.push(record);
-            }
-            let average = bytes / records.len().max(1);
-            wanted = (ANSWER_BYTES_MAX.saturating_sub(bytes) / average.max(1) + 1).min(BATCH_MESSAGES_MAX);
-        }
-        Ok(records)
-    }
-
-    /// Reads records, from memory if they are there, else on a thread that may block.
-    pub(super) async fn read(&self, places: Vec<(StreamId, Seq)>) -> Result<Vec<Bytes>, ServiceError> {
-        let log = self.inner.plane.log().clone();
-        let mut records = Vec::with_capacity(places.len());
-        let failed = |error: boltq_log::ReadError| ServiceError::Storage {
-            what: error.to_string(),
-        };
-        if log.read(&places, ReadMode::Cached, &mut records).map_err(failed)? {
-            return Ok(records);
-        }
-        let read = move || {
-            records.clear();
-            log.read(&places, ReadMode::Disk, &mut records).map(|_| records)
-        };
-        tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|_| ServiceError::Stopped)?
-            .map_err(failed)
-    }
-
-    fn deliveries(
-        &self,
-        leased: &[Leased],
-        records: Vec<Bytes>,
-        now: Millis,
-    ) -> Result<(Vec<Delivery>, Vec<Place>), ServiceError> {
-        let mut deliveries = Vec::with_capacity(leased.len());
-        let mut expired = Vec::new();
-        let mut noted = Vec::new();
-        for (leased, bytes) in leased.iter().zip(records) {
-            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
-                what: format!("record at {:?}: {error}", leased.place),
-            })?;
-            if record.expired(now) {
-                expired.push(leased.place);
-                continue;
-            }
-            if record.expires.is_some() || record.id.is_some() {
-                noted.push((leased.place, record.expires, record.id));
-            }
-            let id = record
-                .id
-                .unwrap_or_else(|| self.inner.salt.id(leased.place.stream, leased.place.seq));
-            let token = DeliveryToken {
-                place: leased.place,
-                lease: leased.lease,
-            };
-            deliveries.push(Delivery {
-                token,
-                id,
-                attempts: leased.attempts,
-                record,
-            });
-        }
-        if !noted.is_empty() {
-            self.inner.plane.with(|plane| {
-                for (place, expires, id) in noted {
-                    plane.note(place, expires, id);
-                }
-            });
-        }
-        Ok((deliveries, expired))
-    }
-
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
         if self.inner.log.space() == Space::Full {
             self.check_reserve(proposal.len())?;
         }
-        self.inner.group.propose(proposal).await.map_err(ServiceError::from)
+        let outcome = self.inner.group.propose(proposal).await;
+        outcome.map_err(|error| self.refused(&error))
     }
 
     /// While the disk is full, what is left of the prepared files is for settling, which makes room. The log must never
@@ -466,52 +363,9 @@ impl Queues {
             }
             result
         });
-        task.await.unwrap_or(Err(ServiceError::Stopped))
+        self.confirmed(async { task.await.unwrap_or(Err(ServiceError::Stopped)) })
+            .await
     }
-}
-
-impl From<ProposeError> for ServiceError {
-    fn from(error: ProposeError) -> Self {
-        match error {
-            ProposeError::NotLeader { .. } => Self::NotLeader,
-            ProposeError::Stopped => Self::Stopped,
-        }
-    }
-}
-
-/// Gives leases back that were not delivered: those that did not fit, or all when reading failed or was cancelled.
-struct Held<'a> {
-    queues: &'a Queues,
-    leased: &'a [Leased],
-    kept: usize,
-}
-
-impl Held<'_> {
-    /// The first `kept` are delivered.
-    fn keep(mut self, kept: usize) {
-        self.kept = kept;
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let back = &self.leased[self.kept..];
-        if !back.is_empty() {
-            self.queues.inner.plane.with(|plane| {
-                let now = clock::now();
-                for leased in back {
-                    plane.release(leased.place, now);
-                }
-            });
-        }
-    }
-}
-
-async fn init_salt(group: &Group<QueuePlane>, plane: &QueuePlane) -> Result<IdSalt, ServiceError> {
-    let mut proposal = Proposal::new();
-    command::init(proposal.begin(), IdSalt(random()));
-    group.propose(proposal).await?;
-    plane.salt().ok_or(ServiceError::Stopped)
 }
 
 /// Random bits for what must differ, not for what must not be guessed: the standard library seeds its hashers from the

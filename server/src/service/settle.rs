@@ -1,33 +1,22 @@
 //! Settling leased messages: done, failed, expired, dead.
 //!
 //! A message is first claimed on the plane, so that nobody else can settle it, lease it or time it out; then the command
-//! is proposed. If that fails, or the caller goes away, the claims are given back.
+//! is proposed. If that fails, or the caller goes away, the claims are given back. Moving messages to the dead letters, which
+//! needs their records, is in [`super::bury`].
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use boltq_core::{MessageId, Millis, Record, RecordBuilder};
-use boltq_queue::command::{FailWriter, Settle, SettleWriter, begin_dead_letter};
+use boltq_queue::command::{FailWriter, Settle, SettleWriter};
 use boltq_queue::{Claim, ClaimError, Handle as PlaneHandle, Place, Plane};
 use boltq_raft::Proposal;
-use bytes::BytesMut;
 
 use super::batch::after;
+use super::bury::Reason;
 use super::error::{ServiceError, SettleError};
 use super::queue::{Queues, random};
 use super::token::Handle;
 use crate::clock;
-
-/// Suffix of the dead-letter queue of a queue.
-pub const DEAD_LETTER_SUFFIX: &str = "_dead_letter";
-
-/// Headers that a dead letter gets. Those of an earlier death are replaced.
-mod header {
-    pub(super) const QUEUE: &str = "x-death-queue";
-    pub(super) const REASON: &str = "x-death-reason";
-    pub(super) const ATTEMPTS: &str = "x-death-attempts";
-    pub(super) const TIME: &str = "x-death-time-ms";
-    pub(super) const ALL: [&str; 4] = [QUEUE, REASON, ATTEMPTS, TIME];
-}
 
 /// What is to become of leased messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,46 +32,41 @@ pub enum Settlement {
     },
 }
 
-/// Why a message died; the value of a header.
-#[derive(Debug, Clone, Copy)]
-enum Reason {
-    MaxRetry,
-    Timeout,
-    Rejected,
+/// Claims that are given back when the caller goes away before their command is proposed.
+pub(super) struct Claims<'a> {
+    queues: &'a Queues,
+    places: VecDeque<Place>,
 }
 
-impl Reason {
-    fn text(self) -> &'static str {
-        match self {
-            Self::MaxRetry => "max_retry",
-            Self::Timeout => "ack_timeout",
-            Self::Rejected => "rejected",
+impl<'a> Claims<'a> {
+    pub(super) fn new(queues: &'a Queues, places: impl Iterator<Item = Place>) -> Self {
+        Self {
+            queues,
+            places: places.collect(),
         }
     }
-}
 
-/// Claims that are given back when the caller goes away before their command is proposed.
-struct Claims<'a> {
-    queues: &'a Queues,
-    places: Vec<Place>,
-}
+    /// The first ones belong to a command from now on.
+    pub(super) fn hand_over(&mut self, count: usize) -> Vec<Place> {
+        self.places.drain(..count.min(self.places.len())).collect()
+    }
 
-impl Claims<'_> {
-    /// They belong to a command from now on.
-    fn hand_over(mut self) -> Vec<Place> {
-        std::mem::take(&mut self.places)
+    /// Gives the first ones back.
+    pub(super) fn give_back(&mut self, count: usize) {
+        let places = self.hand_over(count);
+        self.queues.inner.plane.with(|plane| unclaim(plane, &places));
     }
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
         if !self.places.is_empty() {
-            self.queues.inner.plane.with(|plane| unclaim(plane, &self.places));
+            self.give_back(self.places.len());
         }
     }
 }
 
-fn unclaim(plane: &mut Plane, places: &[Place]) {
+pub(super) fn unclaim(plane: &mut Plane, places: &[Place]) {
     let now = clock::now();
     for place in places {
         plane.unclaim(*place, now);
@@ -92,6 +76,8 @@ fn unclaim(plane: &mut Plane, places: &[Place]) {
 impl Queues {
     /// Settles messages; one result for each handle, in order. Returns when the settlement is durable.
     ///
+    /// Many are settled in portions. When one of them fails, those before it are settled, and the results say so.
+    ///
     /// # Errors
     /// Nothing was settled, or with [`ServiceError::Stopped`] the outcome is unknown.
     pub async fn settle(
@@ -100,25 +86,33 @@ impl Queues {
         handles: &[Handle],
     ) -> Result<Vec<Result<(), SettleError>>, ServiceError> {
         if !self.inner.plane.is_leading() {
-            return Err(ServiceError::NotLeader);
+            return Err(self.not_leader());
         }
         let Claimed {
-            results,
+            mut results,
             claims,
             expired,
         } = self.claim(how, handles);
-        let places = claims.iter().map(|claim| claim.place).collect();
         let settled = async {
             match how {
-                Settlement::Ack => self.finish(Settle::Ack, places).await,
+                Settlement::Ack => {
+                    let places = claims.iter().map(|claim| claim.place).collect();
+                    self.finish(Settle::Ack, places).await?;
+                    Ok(())
+                }
                 Settlement::Nack { delay, dead_letter } => {
                     let reason = if dead_letter { Some(Reason::Rejected) } else { None };
-                    self.fail(&claims, delay, reason, Reason::MaxRetry).await
+                    let settled = self.fail(&claims, delay, reason, Reason::MaxRetry).await;
+                    enter(&mut results, settled)
                 }
             }
         };
         let (settled, expired) = futures_util::future::join(settled, self.expire(&expired)).await;
-        settled.and(expired)?;
+        settled?;
+        if let Err(error) = expired {
+            // They are found to be over again by whoever comes upon them next.
+            tracing::debug!(%error, "expired messages were not removed");
+        }
         Ok(results)
     }
 
@@ -159,12 +153,13 @@ impl Queues {
         claimed
     }
 
-    /// Removes messages that are claimed or leased and whose time is over.
-    pub(super) async fn expire(&self, places: &[Place]) -> Result<(), ServiceError> {
+    /// Removes messages that are claimed and whose time is over.
+    async fn expire(&self, places: &[Place]) -> Result<(), ServiceError> {
         self.finish(Settle::Expire, places.to_vec()).await
     }
 
-    async fn finish(&self, how: Settle, mut places: Vec<Place>) -> Result<(), ServiceError> {
+    /// Settles messages that are claimed with one command.
+    pub(super) async fn finish(&self, how: Settle, mut places: Vec<Place>) -> Result<(), ServiceError> {
         if places.is_empty() {
             return Ok(());
         }
@@ -182,100 +177,70 @@ impl Queues {
     }
 
     /// Counts a failed attempt for each, and moves those that have had enough to the dead letters: for `reason` all of
-    /// them, else those whose attempts are exhausted, for `exhausted`.
+    /// them, else those whose attempts are exhausted, for `exhausted`. Says of each, in order, whether that is stored.
     async fn fail(
         &self,
         claimed: &[Claim],
         delay: Option<Duration>,
         reason: Option<Reason>,
         exhausted: Reason,
-    ) -> Result<(), ServiceError> {
-        if claimed.is_empty() {
-            return Ok(());
-        }
-        let claims = Claims {
-            queues: self,
-            places: claimed.iter().map(|claim| claim.place).collect(),
-        };
+    ) -> Vec<Result<(), ServiceError>> {
         let now = clock::now();
-        let mut proposal = Proposal::new();
         let mut failed = Vec::new();
         let mut dead = Vec::new();
-        for claim in claimed {
-            let attempts = claim.attempts.saturating_add(1);
-            let (is_exhausted, backoff) = self
-                .inner
-                .plane
-                .with(|plane| (plane.exhausted(attempts), plane.not_before(attempts, now, random())));
-            if reason.is_some() || is_exhausted {
-                dead.push(claim);
-            } else {
-                failed.push((claim.place, delay.map_or(backoff, |delay| after(now, delay))));
+        self.inner.plane.with(|plane| {
+            for (index, claim) in claimed.iter().enumerate() {
+                let attempts = claim.attempts.saturating_add(1);
+                if reason.is_some() || plane.exhausted(attempts) {
+                    dead.push((index, claim));
+                } else {
+                    let backoff = plane.not_before(attempts, now, random());
+                    failed.push((index, claim.place, delay.map_or(backoff, |delay| after(now, delay))));
+                }
             }
-        }
+        });
+        // Neighbours lie together in the log.
+        dead.sort_unstable_by_key(|(_, claim)| claim.place);
+        let dying = Claims::new(self, dead.iter().map(|(_, claim)| claim.place));
+        let mut results = vec![Ok(()); claimed.len()];
         if !failed.is_empty() {
+            let mut failing = Claims::new(self, failed.iter().map(|(_, place, _)| *place));
+            let mut proposal = Proposal::new();
             let out = proposal.begin();
             let mut writer = FailWriter::begin(out);
-            for (place, not_before) in failed {
-                writer.push(out, place, not_before);
+            for (_, place, not_before) in &failed {
+                writer.push(out, *place, *not_before);
             }
             writer.finish(out);
+            let places = failing.hand_over(failed.len());
+            let outcome = self.carry_out(proposal, move |plane| unclaim(plane, &places)).await;
+            for (index, ..) in failed {
+                results[index] = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
+            }
         }
-        self.bury(&mut proposal, &dead, reason.unwrap_or(exhausted), now)
-            .await?;
-        let places = claims.hand_over();
-        self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
-        Ok(())
-    }
-
-    /// Adds the commands that move messages to the dead letters of their queue.
-    async fn bury(
-        &self,
-        proposal: &mut Proposal,
-        dead: &[&Claim],
-        reason: Reason,
-        now: Millis,
-    ) -> Result<(), ServiceError> {
-        if dead.is_empty() {
-            return Ok(());
+        let buried = self.bury(&dead, dying, reason.unwrap_or(exhausted), now).await;
+        for ((index, _), buried) in dead.iter().zip(buried) {
+            results[*index] = buried;
         }
-        let records = self
-            .read(dead.iter().map(|claim| (claim.place.stream, claim.place.seq)).collect())
-            .await?;
-        for (claim, bytes) in dead.iter().zip(records) {
-            let record = Record::read(&bytes).map_err(|error| ServiceError::Storage {
-                what: format!("record at {:?}: {error}", claim.place),
-            })?;
-            let origin = self
-                .inner
-                .plane
-                .with(|plane| plane.queue_name(claim.queue).map(str::to_owned));
-            let Some(queue) = origin else { continue };
-            let id = record
-                .id
-                .unwrap_or_else(|| self.inner.salt.id(claim.place.stream, claim.place.seq));
-            let attempts = claim.attempts.saturating_add(1);
-            let out = proposal.begin();
-            begin_dead_letter(out, claim.place, &dead_letter_queue(&queue));
-            // A dead letter that fails again is still one of the queue where it died first.
-            let died_before = record.headers().find(|(key, _)| *key == header::QUEUE);
-            let origin = died_before.map_or(queue.as_str(), |(_, first)| first);
-            write_dead_letter(&record, id, origin, reason, attempts, now, out);
-        }
-        Ok(())
+        results
     }
 
     /// Counts a failed attempt for leases that have ended. For the timer.
     ///
     /// # Errors
-    /// As [`Queues::settle`]; the messages are available again then, without the attempt.
-    pub async fn fail_timed_out(&self, claims: Vec<Claim>) -> Result<(), ServiceError> {
+    /// Why it could not be stored, and for how many: those messages are available again, without the attempt.
+    pub async fn fail_timed_out(&self, claims: Vec<Claim>) -> Result<(), (ServiceError, usize)> {
         self.inner.plane.freed(claims.iter().filter_map(|claim| claim.consumer));
         let (expired, failed): (Vec<_>, Vec<_>) = claims.into_iter().partition(|claim| claim.expired);
         let expired: Vec<_> = expired.iter().map(|claim| claim.place).collect();
         let failed = self.fail(&failed, None, None, Reason::Timeout);
-        let (failed, expired) = futures_util::future::join(failed, self.expire(&expired)).await;
-        failed.and(expired)
+        let (failed, removed) = futures_util::future::join(failed, self.expire(&expired)).await;
+        let mut errors: Vec<_> = failed.into_iter().filter_map(Result::err).collect();
+        if let Err(error) = removed {
+            errors.extend(expired.iter().map(|_| error.clone()));
+        }
+        let count = errors.len();
+        errors.into_iter().next().map_or(Ok(()), |error| Err((error, count)))
     }
 
     /// Moves the end of leases to `lease` from now; one result for each handle.
@@ -284,7 +249,7 @@ impl Queues {
     /// This node does not lead.
     pub fn extend(&self, handles: &[Handle], lease: Duration) -> Result<Vec<Result<(), SettleError>>, ServiceError> {
         if !self.inner.plane.is_leading() {
-            return Err(ServiceError::NotLeader);
+            return Err(self.not_leader());
         }
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let now = clock::now();
@@ -342,42 +307,16 @@ fn counts(how: Settlement, handle: &Handle, claim: &Claim) -> bool {
     }
 }
 
-/// The dead letters of a dead-letter queue stay in it, so that a poison message does not grow a chain of queues.
-pub(super) fn dead_letter_queue(queue: &str) -> String {
-    if queue.ends_with(DEAD_LETTER_SUFFIX) {
-        queue.to_owned()
-    } else {
-        format!("{queue}{DEAD_LETTER_SUFFIX}")
+/// Enters what became of the claims, in the order of the handles that they came from. An error if nothing came of any.
+fn enter(results: &mut [Result<(), SettleError>], settled: Vec<Result<(), ServiceError>>) -> Result<(), ServiceError> {
+    if let Some(Err(error)) = settled.first()
+        && settled.iter().all(Result::is_err)
+    {
+        return Err(error.clone());
     }
-}
-
-/// The record of a message that died: same id, payload, priority and time; no expiry, since a dead letter that vanishes
-/// cannot be looked at; its history in headers.
-fn write_dead_letter(
-    record: &Record,
-    id: MessageId,
-    origin: &str,
-    reason: Reason,
-    attempts: u32,
-    now: Millis,
-    out: &mut BytesMut,
-) {
-    let (attempts, time) = (attempts.to_string(), now.0.to_string());
-    let history = [
-        (header::QUEUE, origin),
-        (header::REASON, reason.text()),
-        (header::ATTEMPTS, attempts.as_str()),
-        (header::TIME, time.as_str()),
-    ];
-    let kept = record.headers().filter(|(key, _)| !header::ALL.contains(key));
-    RecordBuilder {
-        json: record.json,
-        priority: record.priority,
-        published_ns: record.published_ns,
-        expires: None,
-        due: None,
-        id: Some(id),
-        payload: &record.payload,
+    let claimed = results.iter_mut().filter(|result| result.is_ok());
+    for (result, settled) in claimed.zip(settled) {
+        *result = settled.map_err(|error| SettleError::NotSettled(Box::new(error)));
     }
-    .write(kept.chain(history), out);
+    Ok(())
 }

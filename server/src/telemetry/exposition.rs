@@ -28,10 +28,14 @@ impl Exposition {
         self.add(name, help, "gauge", String::new(), value);
     }
 
-    /// One of several numbers of a name, told apart by a label.
-    pub fn labelled_gauge(&mut self, name: &'static str, help: &'static str, label: (&str, &str), value: u64) {
-        let labels = format!("{{{}=\"{}\"}}", label.0, escaped(label.1));
-        self.add(name, help, "gauge", labels, value);
+    /// One of several numbers of a name that only go up, told apart by labels.
+    pub fn labelled_counter(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, help, "counter", written(labels), value);
+    }
+
+    /// One of several numbers of a name, told apart by labels.
+    pub fn labelled_gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, help, "gauge", written(labels), value);
     }
 
     fn add(&mut self, name: &'static str, help: &'static str, kind: &'static str, labels: String, value: u64) {
@@ -57,6 +61,13 @@ impl Exposition {
     }
 }
 
+fn written(labels: &[(&str, &str)]) -> String {
+    let pairs = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
+}
+
 fn escaped(label: &str) -> String {
     label.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
@@ -68,9 +79,10 @@ mod tests {
     #[test]
     fn families_are_sorted_and_described_once() {
         let mut exposition = Exposition::default();
-        exposition.labelled_gauge("b", "Bees.", ("hive", "one"), 1);
+        exposition.labelled_gauge("b", "Bees.", &[("hive", "one")], 1);
         exposition.counter("a", "Ants.", 7);
-        exposition.labelled_gauge("b", "Bees.", ("hive", "a\"b\\c\nd"), 2);
+        exposition.labelled_gauge("b", "Bees.", &[("hive", "a\"b\\c\nd")], 2);
+        exposition.labelled_counter("c", "Crabs.", &[("sea", "north"), ("depth", "9")], 3);
         let text = r#"# HELP a Ants.
 # TYPE a counter
 a 7
@@ -78,6 +90,9 @@ a 7
 # TYPE b gauge
 b{hive="one"} 1
 b{hive="a\"b\\c\nd"} 2
+# HELP c Crabs.
+# TYPE c counter
+c{sea="north",depth="9"} 3
 "#;
         assert_eq!(exposition.into_text(), text);
     }

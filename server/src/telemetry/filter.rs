@@ -6,11 +6,14 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Every crate of ours starts like this.
 const OURS: &str = "boltq";
+/// Warns of each heartbeat that does not arrive, several times a second and group while a node is down. The transport
+/// says it once.
+const REPETITIVE: &str = "openraft";
 
 /// Levels by module, written as `info` or `info,boltq_raft=debug,h2=trace`.
 ///
-/// A level alone is that of our own modules. Libraries are heard from `warn` on unless they are named: what they say
-/// at `debug` would bury what one is looking for.
+/// A level alone is that of our own modules. Libraries are heard from `warn` on, and openraft from `error` on, unless they
+/// are named: what they say at `debug` would bury what one is looking for.
 #[derive(Debug, Clone)]
 pub struct LogFilter(Targets);
 
@@ -30,6 +33,7 @@ impl LogFilter {
         Self(
             Targets::new()
                 .with_default(level.min(LevelFilter::WARN))
+                .with_target(REPETITIVE, level.min(LevelFilter::ERROR))
                 .with_target(OURS, level),
         )
     }
@@ -84,6 +88,9 @@ mod tests {
         assert!(!enables("debug", "h2::codec", Level::INFO));
         assert!(enables("debug", "h2::codec", Level::WARN));
         assert!(!enables("error", "h2::codec", Level::WARN));
+        assert!(!enables("debug", "openraft::core::heartbeat::worker", Level::WARN));
+        assert!(enables("debug", "openraft::core", Level::ERROR));
+        assert!(!enables("off", "openraft::core", Level::ERROR));
     }
 
     #[test]
@@ -92,6 +99,7 @@ mod tests {
         assert!(enables("warn,h2=trace,boltq_raft=debug", "boltq_raft", Level::DEBUG));
         assert!(!enables("warn,h2=trace,boltq_raft=debug", "boltq_server", Level::INFO));
         assert!(enables("h2=off", "boltq_server", Level::INFO));
+        assert!(enables("info,openraft=warn", "openraft::core", Level::WARN));
     }
 
     #[test]

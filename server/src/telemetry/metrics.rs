@@ -44,6 +44,10 @@ pub struct DoorMetrics {
     pub admin_connections: Gauge,
     /// Connections closed at once because there were too many.
     pub connections_refused: Counter,
+    /// Requests refused because unfinished ones would have taken more memory than they may.
+    pub requests_refused: Counter,
+    /// Requests given up because they made no progress.
+    pub requests_stalled: Counter,
     /// Frames of the binary protocol that closed their connection: too long, or before authentication.
     pub frames_rejected: Counter,
     /// Wrong or missing API keys, on the binary protocol and the admin port.

@@ -28,7 +28,7 @@ pub(super) struct Timing {
 pub(super) struct Figure {
     /// Messages per second.
     pub(super) rate: f64,
-    /// Processor time of the server per message.
+    /// Processor time of the server per message; of a cluster, of all its nodes.
     pub(super) server_cpu_us: f64,
 }
 
@@ -79,24 +79,24 @@ impl Meter {
 /// Runs `load` through the warm-up and the measurement, and gives up on it then. A load ends by itself only when it fails.
 pub(super) async fn measure(
     timing: Timing,
-    server: ProcessStat,
+    servers: &[ProcessStat],
     meter: &Meter,
     load: impl Future<Output = Result<Infallible, Failure>>,
 ) -> Result<Figure, Failure> {
     tokio::select! {
         failed = load => match failed { Err(error) => Err(error), Ok(never) => match never {} },
-        figure = watch(timing, server, meter) => figure,
+        figure = watch(timing, servers, meter) => figure,
     }
 }
 
-async fn watch(timing: Timing, server: ProcessStat, meter: &Meter) -> Result<Figure, Failure> {
+async fn watch(timing: Timing, servers: &[ProcessStat], meter: &Meter) -> Result<Figure, Failure> {
     tokio::time::sleep(timing.warm_up).await;
     meter.0.counting.store(true, Ordering::Relaxed);
-    let (start, cpu_before, before) = (Instant::now(), server.usage().cpu, meter.messages());
+    let (start, cpu_before, before) = (Instant::now(), cpu_used(servers), meter.messages());
     tokio::time::sleep(timing.measure).await;
     let (elapsed, cpu, messages) = (
         start.elapsed(),
-        server.usage().cpu - cpu_before,
+        cpu_used(servers) - cpu_before,
         meter.messages() - before,
     );
     if messages == 0 {
@@ -106,4 +106,17 @@ async fn watch(timing: Timing, server: ProcessStat, meter: &Meter) -> Result<Fig
         rate: messages as f64 / elapsed.as_secs_f64(),
         server_cpu_us: cpu.as_secs_f64() * 1e6 / messages as f64,
     })
+}
+
+fn cpu_used(servers: &[ProcessStat]) -> Duration {
+    servers.iter().map(|server| server.usage().cpu).sum()
+}
+
+/// A task that must not outlive the measurement.
+pub(super) struct AbortOnDrop(pub(super) tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

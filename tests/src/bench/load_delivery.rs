@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::QUEUE;
-use super::load::{Failure, Meter};
+use super::load::{AbortOnDrop, Failure, Meter};
 use super::load_grpc::{Publishing, Window};
 use crate::harness::grpc;
 
@@ -35,15 +35,6 @@ pub(super) async fn publish_and_settle(address: SocketAddr, meter: Meter) -> Res
     tokio::select! {
         ended = publisher => ended?,
         ended = subscriber => ended?,
-    }
-}
-
-/// A task that must not outlive the measurement.
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

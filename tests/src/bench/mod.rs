@@ -6,11 +6,14 @@
 //! take turns within a row, and which one comes first changes from run to run, so that a machine that drifts, or a
 //! neighbour that wakes up, meets both. Figures are medians over the runs.
 //!
+//! Rows of a cluster stand beside those of a single node instead.
+//!
 //! Every broker run has a fresh server on a fresh directory on the build's disk: no run inherits a backlog, a recycled
 //! file or a warm cache from the one before.
 
 mod bare_grpc;
 mod bare_tcp;
+mod cluster;
 mod disk;
 mod load;
 mod load_delivery;

@@ -20,6 +20,12 @@ pub struct BenchOptions {
     /// One short run of each row, and nothing that takes 10 million messages: to see that it works, not how fast.
     #[arg(long)]
     pub quick: bool,
+    /// How often the leader of a cluster is killed.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub kills: u32,
+    /// What is written while a follower is away, in megabytes of payload.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub catch_up_mb: u64,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -54,6 +60,23 @@ impl BenchOptions {
 
     pub(super) fn runs(&self) -> u32 {
         if self.quick { 1 } else { self.runs }
+    }
+
+    pub(super) fn kills(&self) -> u32 {
+        if self.quick { self.kills.min(3) } else { self.kills }
+    }
+
+    pub(super) fn catch_up_bytes(&self) -> u64 {
+        let mb = if self.quick {
+            self.catch_up_mb.min(100)
+        } else {
+            self.catch_up_mb
+        };
+        mb * 1_000_000
+    }
+
+    pub(super) fn idle_time(&self) -> Duration {
+        Duration::from_secs(if self.quick { 5 } else { 20 })
     }
 
     pub(super) fn timing(&self) -> Timing {

@@ -14,6 +14,8 @@ use super::rows::Row;
 pub(super) enum Verdict {
     Pass,
     Miss,
+    /// There is no target.
+    None,
 }
 
 impl Verdict {
@@ -55,8 +57,8 @@ impl Line {
         Self {
             row,
             work,
-            broker: format!("{}/s ({:.2} us)", thousands(broker.rate), broker.server_cpu_us),
-            bare: format!("{}/s ({:.2} us)", thousands(bare.rate), bare.server_cpu_us),
+            broker: rate(broker),
+            bare: rate(bare),
             ratio: format!("{:.1} %", ratio * 100.0),
             target,
             verdict,
@@ -103,7 +105,7 @@ impl Report {
             println!(
                 "load average of the machine before: {load_before}; only an idle machine gives figures that can be compared\n"
             );
-            print_columns(["work", "broker", "bare transport", "ratio", "target", "result"]);
+            print_columns(["work", "broker", "bare or single node", "ratio", "target", "result"]);
         }
         Self {
             runs,
@@ -116,7 +118,11 @@ impl Report {
 
     pub(super) fn add(&mut self, line: Line) {
         if self.print {
-            let result = if line.verdict == Verdict::Pass { "pass" } else { "MISS" };
+            let result = match line.verdict {
+                Verdict::Pass => "pass",
+                Verdict::Miss => "MISS",
+                Verdict::None => "",
+            };
             print_columns([line.work, &line.broker, &line.bare, &line.ratio, &line.target, result]);
         }
         self.lines.push(line);
@@ -166,6 +172,11 @@ fn thousands(value: f64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Messages per second, and in parentheses the processor time of each.
+pub(super) fn rate(figure: Figure) -> String {
+    format!("{}/s ({:.2} us)", thousands(figure.rate), figure.server_cpu_us)
 }
 
 pub(super) fn us(us: f64) -> String {

@@ -10,7 +10,7 @@ use super::options::{BenchOptions, Output};
 use super::report::{Line, Report, Verdict, median, ms, us};
 use super::size::{self, Size};
 use super::target::{Target, Transport};
-use super::{disk, load_delivery, load_grpc, load_tcp};
+use super::{cluster, disk, load_delivery, load_grpc, load_tcp};
 use crate::harness::{ServerOptions, use_server_binary};
 
 /// A work that is measured.
@@ -33,6 +33,16 @@ pub enum Row {
     Memory,
     /// Memory and start time.
     Size,
+    /// The first row at the leader of three nodes, beside one node.
+    ClusterBatches,
+    /// One publisher in lock-step at the leader of three nodes, beside one node.
+    ClusterLatency,
+    /// Time without acknowledgements when the leader of three nodes is killed.
+    Failover,
+    /// How fast a follower gets what was written while it was away.
+    CatchUp,
+    /// Processor time and elections of three idle nodes with nine groups; one run.
+    Idle,
 }
 
 /// Rows whose figure is a rate beside that of a bare transport.
@@ -104,13 +114,37 @@ impl RateRow {
         let bare = matches!(target, Target::Bare(_));
         let count = meter.clone();
         match self.row {
-            Row::Singles => measure(timing, target.stat(), &meter, load_grpc::publish(address, 1, 64, count)).await,
-            Row::Pipelined => measure(timing, target.stat(), &meter, load_tcp::publish(address, 64, 64, count)).await,
-            Row::LockStep => measure(timing, target.stat(), &meter, load_tcp::publish(address, 64, 1, count)).await,
+            Row::Singles => {
+                measure(
+                    timing,
+                    &target.stats(),
+                    &meter,
+                    load_grpc::publish(address, 1, 64, count),
+                )
+                .await
+            }
+            Row::Pipelined => {
+                measure(
+                    timing,
+                    &target.stats(),
+                    &meter,
+                    load_tcp::publish(address, 64, 64, count),
+                )
+                .await
+            }
+            Row::LockStep => {
+                measure(
+                    timing,
+                    &target.stats(),
+                    &meter,
+                    load_tcp::publish(address, 64, 1, count),
+                )
+                .await
+            }
             Row::Delivery if !bare => {
                 measure(
                     timing,
-                    target.stat(),
+                    &target.stats(),
                     &meter,
                     load_delivery::publish_and_settle(address, count),
                 )
@@ -120,7 +154,7 @@ impl RateRow {
             _ => {
                 measure(
                     timing,
-                    target.stat(),
+                    &target.stats(),
                     &meter,
                     load_grpc::publish(address, 128, 16, count),
                 )
@@ -152,6 +186,7 @@ pub async fn run(options: &BenchOptions) -> Result<(), Failure> {
             report.add(line);
         }
     }
+    cluster::add_lines(&mut report, options).await?;
     if options.output == Output::Json {
         report.print_json()?;
     }
@@ -218,10 +253,10 @@ async fn latency_line(options: &BenchOptions) -> Result<Line, Failure> {
     })
 }
 
-async fn lock_step(target: &Target, timing: Timing) -> Result<Latency, Failure> {
+pub(super) async fn lock_step(target: &Target, timing: Timing) -> Result<Latency, Failure> {
     let (meter, mut latencies) = (Meter::default(), load_grpc::latencies());
     let load = load_grpc::publish_in_lock_step(target.address(), meter.clone(), &mut latencies);
-    measure(timing, target.stat(), &meter, load).await?;
+    measure(timing, &target.stats(), &meter, load).await?;
     Ok(Latency::of(&latencies))
 }
 
@@ -265,8 +300,8 @@ fn start_line(work: &'static str, seconds: f64, max_s: f64) -> Line {
     Line::alone(Row::Size, work, shown, format!("< {max_s} s"), seconds < max_s, seconds)
 }
 
-/// Which of the two is measured first changes from run to run. `true` is the bare transport.
-fn turns(run: u32) -> [bool; 2] {
+/// Which of the two is measured first changes from run to run. `true` is what is compared with.
+pub(super) fn turns(run: u32) -> [bool; 2] {
     if run.is_multiple_of(2) {
         [false, true]
     } else {
@@ -274,14 +309,14 @@ fn turns(run: u32) -> [bool; 2] {
     }
 }
 
-fn median_figure(figures: &[Figure]) -> Figure {
+pub(super) fn median_figure(figures: &[Figure]) -> Figure {
     Figure {
         rate: median(figures.iter().map(|figure| figure.rate)),
         server_cpu_us: median(figures.iter().map(|figure| figure.server_cpu_us)),
     }
 }
 
-fn median_latency(latencies: &[Latency]) -> Latency {
+pub(super) fn median_latency(latencies: &[Latency]) -> Latency {
     Latency {
         p50_us: median(latencies.iter().map(|latency| latency.p50_us)),
         p99_us: median(latencies.iter().map(|latency| latency.p99_us)),

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::cluster;
 use super::load::Failure;
-use crate::harness::{ProcessStat, Server, ServerOptions, eventually, free_port};
+use crate::harness::{Cluster, ClusterNode, ProcessStat, Server, ServerOptions, eventually, free_port};
 
 /// A transport without a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,9 +15,10 @@ pub(super) enum Transport {
     Tcp,
 }
 
-/// Something that answers on a port, in a process of its own.
+/// Something that answers on a port, in processes of its own.
 pub(super) enum Target {
     Broker(Server),
+    Cluster { cluster: Cluster, leader: usize },
     Bare(BareServer),
 }
 
@@ -24,6 +26,13 @@ impl Target {
     /// A new broker on a new directory.
     pub(super) fn broker(options: &ServerOptions) -> Result<Self, Failure> {
         Ok(Self::Broker(start_broker(options)?))
+    }
+
+    /// A new cluster on new directories, spoken to at its leader.
+    pub(super) async fn cluster(options: &ServerOptions) -> Result<Self, Failure> {
+        let cluster = cluster::start(options).await?;
+        let leader = cluster.leader();
+        Ok(Self::Cluster { cluster, leader })
     }
 
     /// A new process of this program that serves the transport alone.
@@ -34,14 +43,17 @@ impl Target {
     pub(super) fn address(&self) -> SocketAddr {
         match self {
             Self::Broker(server) => server.messaging(),
+            Self::Cluster { cluster, leader } => cluster.node(*leader).messaging(),
             Self::Bare(server) => server.address,
         }
     }
 
-    pub(super) fn stat(&self) -> ProcessStat {
+    /// Of all processes.
+    pub(super) fn stats(&self) -> Vec<ProcessStat> {
         match self {
-            Self::Broker(server) => server.stat(),
-            Self::Bare(server) => ProcessStat::of(server.child.id()),
+            Self::Broker(server) => vec![server.stat()],
+            Self::Cluster { cluster, .. } => cluster.nodes().iter().filter_map(ClusterNode::stat).collect(),
+            Self::Bare(server) => vec![ProcessStat::of(server.child.id())],
         }
     }
 }

@@ -20,6 +20,8 @@ pub mod status {
     pub const ERROR: u8 = 0x01;
     /// Nothing ready.
     pub const EMPTY: u8 = 0x02;
+    /// Another node leads; the body says which.
+    pub const NOT_LEADER: u8 = 0x03;
 }
 
 /// Command bytes of requests.

@@ -5,9 +5,11 @@
 //! owner goes because a test failed, the end of the server's log is printed first.
 
 pub mod binary;
+mod cluster;
 mod directory;
 pub mod grpc;
 pub mod http;
+mod ledger;
 mod options;
 mod ports;
 mod process;
@@ -15,7 +17,9 @@ mod random;
 mod server;
 mod wait;
 
+pub use cluster::{Cluster, ClusterNode};
 pub use directory::Directory;
+pub use ledger::{Event, Ledger};
 pub use options::ServerOptions;
 pub use ports::free_port;
 pub use process::{ProcessStat, Usage};

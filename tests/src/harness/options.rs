@@ -1,11 +1,15 @@
 //! The configuration a server is started with.
 
-use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Map, Value};
 
 /// A configuration file in the making. What is not set is left to the server's defaults.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     config: Value,
+    open_files_max: Option<(u32, u32)>,
 }
 
 impl ServerOptions {
@@ -26,11 +30,12 @@ impl ServerOptions {
     pub fn from_json(text: &str) -> Self {
         Self {
             config: serde_json::from_str(text).expect("a configuration in JSON"),
+            open_files_max: None,
         }
     }
 
     fn with_mode(mode: &str) -> Self {
-        Self { config: json!({}) }
+        Self::from_json("{}")
             .set("storage.mode", mode)
             .set("server.host", "127.0.0.1")
     }
@@ -47,6 +52,25 @@ impl ServerOptions {
         }
         *place = value.into();
         self
+    }
+
+    /// Starts the process with these limits of file handles: soft and hard.
+    #[must_use]
+    pub fn open_files_max(mut self, soft: u32, hard: u32) -> Self {
+        self.open_files_max = Some((soft, hard));
+        self
+    }
+
+    /// The command that starts `program`.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let Some((soft, hard)) = self.open_files_max else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("sh");
+        // The soft limit first: it cannot be above the hard one.
+        let limited = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");
+        command.args(["-c", &limited]).arg(program);
+        command
     }
 
     /// The value of a key, if it was set.

@@ -24,6 +24,11 @@ impl ProcessStat {
         Self { pid }
     }
 
+    /// Its id.
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
     /// Resident memory now, in bytes.
     pub fn rss_bytes(self) -> u64 {
         self.status_kib("VmRSS:") * 1024

@@ -83,8 +83,10 @@ impl Server {
             .set("server.http_port", admin.port())
             .set("server.tcp_port", messaging.port());
         std::fs::write(&config, listening.to_json()).expect("write the configuration");
+        // Building it, the first time, is no part of the start.
+        server_binary();
         let started = Instant::now();
-        let child = spawn(&config, directory.path(), &log);
+        let child = spawn(options, &config, directory.path(), &log);
         let mut server = Self {
             options: options.clone(),
             directory,
@@ -222,11 +224,11 @@ impl Drop for Server {
     }
 }
 
-fn local(port: u16) -> SocketAddr {
+pub(super) fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn spawn(config: &Path, directory: &Path, log: &Path) -> Child {
+pub(super) fn spawn(options: &ServerOptions, config: &Path, directory: &Path, log: &Path) -> Child {
     let open = || -> File {
         OpenOptions::new()
             .create(true)
@@ -234,7 +236,7 @@ fn spawn(config: &Path, directory: &Path, log: &Path) -> Child {
             .open(log)
             .expect("open the server's log")
     };
-    let mut command = Command::new(server_binary());
+    let mut command = options.command(server_binary());
     command.arg("--config").arg(config).current_dir(directory);
     for (name, _) in std::env::vars_os() {
         // What a person has set for a server of their own must not change the one under test.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use boltq_proto::queue::v1::{AckRequest, ConsumeRequest, PublishRequest, PublishResponse};
+use boltq_proto::queue::v1::{AckRequest, ConsumeRequest, PublishRequest, PublishResponse, PublishStreamRequest};
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message};
 use boltq_tests::harness::{Random, Server, ServerOptions, http, within};
@@ -276,4 +276,29 @@ async fn http_1_on_the_grpc_port_is_answered_or_closed() {
         );
     }
     watched.check().await;
+}
+
+/// Two bytes each on the wire, and fifty times as many in memory.
+#[tokio::test]
+async fn many_empty_messages_in_a_request_are_refused_before_they_take_memory() {
+    let server = Server::start(&ServerOptions::memory());
+    let mut client = connect(server.messaging()).await;
+    client.put("q", message("x")).await;
+    let before = server.stat().rss_bytes();
+    let request = PublishStreamRequest {
+        queue: "q".into(),
+        messages: vec![Message::default(); 300_000],
+    };
+    let mut refusals = Vec::new();
+    for _ in 0..2 {
+        let answers = client.publish_stream(tokio_stream::iter([request.clone()])).await;
+        let refusal = match answers {
+            Ok(answers) => answers.into_inner().message().await.unwrap_err(),
+            Err(status) => status,
+        };
+        refusals.push(refusal.code());
+    }
+    assert_eq!(refusals, [Code::InvalidArgument; 2]);
+    let grown = server.stat().rss_bytes().saturating_sub(before);
+    assert!(grown < 25 << 20, "grew by {} MiB", grown >> 20);
 }

@@ -3,4 +3,6 @@
 mod admin;
 mod binary;
 mod grpc;
+mod handles;
+mod unfinished;
 mod watch;

@@ -235,3 +235,47 @@ fn fill(path: &PathBuf) {
     let block = vec![1; 4096];
     while std::io::Write::write_all(&mut file, &block).is_ok() {}
 }
+
+/// What is on its way when the disk becomes full fits into what the log has left, however large the messages are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_messages_at_once_fill_the_disk_and_the_node_goes_on() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let options = options().set("storage.wal_file_bytes", 1 << 20);
+    let server = Server::start_in(&options, Arc::clone(&disk.directory)).unwrap_or_else(|error| panic!("{error}"));
+    let publishers = (0..32).map(|_| {
+        let address = server.messaging();
+        tokio::spawn(async move {
+            let mut client = connect(address).await;
+            let mut published = 0_usize;
+            loop {
+                let request = PublishRequest {
+                    queue: "q".into(),
+                    message: Some(message(vec![7; 300_000])),
+                };
+                match client.publish(request).await {
+                    Ok(_) => published += 1,
+                    Err(status) => {
+                        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                        return published;
+                    }
+                }
+            }
+        })
+    });
+    let mut published = 0;
+    for publisher in publishers.collect::<Vec<_>>() {
+        published += publisher.await.unwrap();
+    }
+    let mut client = connect(server.messaging()).await;
+    let mut taken = 0;
+    while taken < published {
+        let deliveries = client.take("q", 10).await;
+        assert!(!deliveries.is_empty(), "{taken} of {published} came");
+        taken += client.done(&deliveries).await as usize;
+    }
+    eventually_async(Duration::from_secs(20), "publishes are taken again", async || {
+        let mut client = connect(server.messaging()).await;
+        client.publish(big()).await.ok()
+    })
+    .await;
+}

@@ -13,13 +13,11 @@ use boltq_proto::queue::v1::{
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::binary::{BinaryClient, command, frame, status};
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, message};
-use boltq_tests::harness::{Random, Server, ServerOptions};
+use boltq_tests::harness::{Event, Ledger, Random, Server, ServerOptions};
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-
-use super::ledger::{Event, Ledger};
 
 const QUEUE: &str = "work";
 const DEAD_LETTERS: &str = "work_dead_letter";

@@ -7,6 +7,5 @@ mod damage;
 mod disk_full;
 mod disk_space;
 mod kill;
-mod ledger;
 mod second_start;
 mod states;

@@ -31,7 +31,7 @@ fn values_out_of_range_stop_the_start_and_are_named() {
         ("queue.ack_timeout", json!("soon")),
         ("queue.max_retry", json!("five")),
         ("storage.sync", json!(true)),
-        ("cluster.enabled", json!(true)),
+        ("cluster.enabled", json!("yes")),
     ] {
         let error = refused(key, value);
         assert_eq!(error.status.expect("it ends by itself").code(), Some(2), "{key}");

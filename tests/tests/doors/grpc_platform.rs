@@ -68,6 +68,7 @@ async fn reflection_lists_the_services_and_describes_them() {
     for name in [
         "boltq.queue.v1.QueueService",
         "boltq.admin.v1.AdminService",
+        "boltq.cluster.v1.ClusterService",
         "grpc.health.v1.Health",
     ] {
         assert!(names.contains(name), "{name} in {names:?}");

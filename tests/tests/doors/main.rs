@@ -8,6 +8,7 @@ mod binary_confirms;
 mod binary_frames;
 mod binary_prefetch;
 mod binary_replies;
+mod cluster_off;
 mod configuration;
 mod grpc_errors;
 mod grpc_platform;

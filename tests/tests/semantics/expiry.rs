@@ -1,11 +1,11 @@
 //! Messages that expire: never delivered, never settled, counted (weakness B5).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use boltq_proto::admin::v1::GetStatsRequest;
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
-use boltq_tests::harness::binary::BinaryClient;
-use boltq_tests::harness::grpc::channel;
+use boltq_tests::harness::binary::{BinaryClient, Taken, command, frame};
+use boltq_tests::harness::grpc::{QueueCalls, channel, connect};
 use boltq_tests::harness::{Server, ServerOptions, eventually};
 use serde_json::json;
 
@@ -107,4 +107,90 @@ fn a_dead_letter_does_not_expire() {
         .expect("the TTL of a dead letter is ignored");
     assert_eq!(dead.id, id);
     client.ack(&id).ok();
+}
+
+/// Publishes messages that are over before anybody can take them.
+fn publish_expired(client: &mut BinaryClient, queue: &str, count: usize) {
+    let body = json!({"topic": queue, "payload": "over", "ttl": 1_000_000}).to_string();
+    let requests = frame(command::PUBLISH, body.as_bytes());
+    for start in (0..count).step_by(1_000) {
+        let portion = (count - start).min(1_000);
+        client.send_bytes(&requests.repeat(portion)).unwrap();
+        for _ in 0..portion {
+            client.receive().unwrap().ok();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// Asks until something comes, and says how long the longest answer took.
+fn take_patiently(client: &mut BinaryClient, queue: &str) -> (Taken, Duration) {
+    let mut longest = Duration::ZERO;
+    let taken = eventually(Duration::from_secs(20), "what lives is found", || {
+        let asked = Instant::now();
+        let taken = client.consume(queue);
+        longest = longest.max(asked.elapsed());
+        taken
+    });
+    (taken, longest)
+}
+
+#[test]
+fn no_request_waits_until_a_long_row_of_expired_messages_is_gone() {
+    let (_server, mut client) = connected(&ServerOptions::disk());
+    publish_expired(&mut client, "q", 30_000);
+    client.publish("q", &json!("alive"));
+    client.publish("q", &json!("alive too"));
+    let (taken, longest) = take_patiently(&mut client, "q");
+    assert_eq!(taken.payload(), "alive");
+    assert!(longest < Duration::from_secs(1), "one answer took {longest:?}");
+    assert_eq!(client.consume("q").unwrap().payload(), "alive too");
+    eventually(Duration::from_secs(5), "what was walked past is gone", || {
+        let stats = client.stats();
+        (stats["PendingCount"] == 2 && stats["Queues"]["q"] == 0).then_some(())
+    });
+}
+
+/// The first request that comes upon them is enough: the rest goes on by itself.
+#[test]
+fn expired_messages_that_a_request_did_not_get_to_are_removed_in_the_background() {
+    let (_server, mut client) = connected(&ServerOptions::memory());
+    for queue in ["a", "b"] {
+        publish_expired(&mut client, queue, 25_000);
+        assert!(client.consume(queue).is_none());
+    }
+    eventually(Duration::from_secs(20), "the queues are empty", || {
+        let stats = client.stats();
+        (stats["Queues"]["a"] == 0 && stats["Queues"]["b"] == 0 && stats["PendingCount"] == 0).then_some(())
+    });
+}
+
+#[test]
+fn who_waits_gets_what_stands_behind_expired_messages() {
+    let (server, mut client) = connected(&ServerOptions::memory());
+    publish_expired(&mut client, "q", 25_000);
+    client.publish("q", &json!("alive"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let delivery = runtime.block_on(async {
+        let mut client = connect(server.messaging()).await;
+        client.take_one("q").await
+    });
+    assert_eq!(delivery.payload, "\"alive\"");
+}
+
+/// Looking ahead leases more than was asked for; what is not delivered keeps its place, and counts no attempt.
+#[test]
+fn what_lives_behind_expired_messages_keeps_its_order() {
+    let (_server, mut client) = connected(&ServerOptions::memory());
+    publish_expired(&mut client, "q", 100);
+    for number in 0..50 {
+        client.publish("q", &json!(number));
+        publish_expired(&mut client, "q", 3);
+    }
+    for number in 0..50 {
+        let taken = client.consume("q").unwrap();
+        assert_eq!((taken.payload(), taken.retry()), (&json!(number), 0));
+    }
+    assert!(client.consume("q").is_none());
+    assert_eq!(client.stats()["Queues"]["q"], json!(0));
 }

@@ -3,6 +3,7 @@
 mod dead_letters;
 mod delay;
 mod expiry;
+mod large_settlements;
 mod leases;
 mod long_poll;
 mod order;

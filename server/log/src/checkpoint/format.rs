@@ -19,7 +19,7 @@ use boltq_core::{DecodeError, GroupId, StreamId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::frame::Mark;
-use crate::index::{Row, StreamRows};
+use crate::index::{Row, StreamIndex, StreamRows};
 use crate::store::Class;
 use crate::types::{EntryId, FileId};
 use crate::wal::payload::{put_id, read_file, read_id};
@@ -44,6 +44,39 @@ pub(crate) struct Head {
 pub(crate) struct FlatRows {
     pub(crate) streams: Vec<(StreamId, u32)>,
     pub(crate) rows: Vec<Row>,
+}
+
+impl FlatRows {
+    pub(crate) fn new(index: &StreamIndex) -> Self {
+        let mut flat = Self::default();
+        flat.rows.reserve(index.len());
+        for (stream, rows) in index.streams() {
+            let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+            flat.streams.push((stream, count));
+            flat.rows.extend(rows.iter());
+        }
+        flat
+    }
+
+    /// Each row with its stream.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, Row)> {
+        let streams = self.streams.iter();
+        let streams = streams.flat_map(|(stream, count)| std::iter::repeat_n(*stream, *count as usize));
+        streams.zip(self.rows.iter().copied())
+    }
+
+    /// The files that rows point into.
+    pub(crate) fn files(&self) -> Vec<FileId> {
+        let mut files: Vec<FileId> = Vec::new();
+        for row in &self.rows {
+            if files.last() != Some(&row.file) {
+                files.push(row.file);
+            }
+        }
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
 }
 
 /// Parts of the payload: what comes before meta and state, and what comes after.

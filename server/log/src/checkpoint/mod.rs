@@ -2,24 +2,25 @@
 //!
 //! A checkpoint becomes the newest one when its name is on the device. Before that, everything that was applied is synced:
 //! what was freed is no longer in its rows, and an entry that is lost cannot free anything.
+//!
+//! In memory mode it is kept in memory, its rows without their records: see [`crate::Export`].
 
+mod file;
 pub(crate) mod format;
 
-use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use boltq_core::LogIndex;
-use boltq_core::codec::put_len;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::error::{AppendError, CheckpointError};
-use crate::frame::{self, Header, Kind, Mark, PADDING};
-use crate::group::GroupLog;
+use crate::frame::Mark;
+use crate::group::{GroupLog, RaftLog};
 use crate::log::{Disk, Store};
-use crate::store::{Name, Pins, TMP_SUFFIX};
+use crate::store::{Name, Pins};
 use crate::types::{Checkpoint, EntryId, FileId};
 
+pub(crate) use file::{read_whole, write_file};
 use format::{FlatRows, Head};
 
 /// The rows of a group at a moment between two applied entries. The files that they point into stay until it is dropped.
@@ -37,12 +38,14 @@ pub(crate) struct Saved {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) file: Option<(Name, u64)>,
     pub(crate) files: Vec<FileId>,
+    /// In memory mode, its rows. On disk they are in its file.
+    pub(crate) rows: FlatRows,
     /// Bytes of the log up to which it goes.
     pub(crate) total_bytes: u64,
     /// The file of the first entry after it, or that it was to go to.
-    replay: FileId,
+    pub(crate) replay: FileId,
     /// Bytes of files that only it holds, and when they were counted: this is asked for after every entry.
-    held: (u64, u64),
+    pub(crate) held: (u64, u64),
 }
 
 impl Saved {
@@ -53,8 +56,7 @@ impl Saved {
             file: Some(file),
             files,
             total_bytes,
-            replay: FileId::NONE,
-            held: (0, 0),
+            ..Self::default()
         }
     }
 
@@ -71,36 +73,20 @@ impl Saved {
 impl GroupLog {
     /// Copies the rows of the group, quickly. To be called between two applied entries, with the state at the same moment.
     pub fn capture(&self) -> Capture {
-        let mut flat = FlatRows::default();
-        let Store::Disk(disk) = &self.plane().store else {
-            return Capture {
+        let index = self.group.index.read();
+        let flat = FlatRows::new(&index);
+        match &self.plane().store {
+            Store::Memory(memory) => Capture {
                 flat,
                 pins: None,
-                total_bytes: 0,
-            };
-        };
-        let index = self.group.index.read();
-        flat.rows.reserve(index.len());
-        let mut files: Vec<FileId> = Vec::new();
-        for (stream, rows) in index.streams() {
-            flat.streams
-                .push((stream, u32::try_from(rows.len()).unwrap_or(u32::MAX)));
-            for row in rows.iter() {
-                if files.last() != Some(&row.file) {
-                    files.push(row.file);
-                }
-                flat.rows.push(*row);
-            }
-        }
-        files.sort_unstable();
-        files.dedup();
-        // Under the lock of the index: the rows are there, and so are their files.
-        let pins = Some(disk.frames.accounts.pin(files));
-        let total_bytes = disk.wal.head().total_bytes();
-        Capture {
-            flat,
-            pins,
-            total_bytes,
+                total_bytes: memory.total_bytes(),
+            },
+            Store::Disk(disk) => Capture {
+                // Under the lock of the index: the rows are there, and so are their files.
+                pins: Some(disk.frames.accounts.pin(flat.files())),
+                flat,
+                total_bytes: disk.wal.head().total_bytes(),
+            },
         }
     }
 
@@ -117,128 +103,106 @@ impl GroupLog {
         state: &[u8],
     ) -> Result<(), CheckpointError> {
         let _writing = self.group.writing.lock();
-        let newest = self
-            .group
-            .saved
-            .lock()
-            .checkpoint
-            .as_ref()
-            .map(|newest| newest.applied.index);
-        if let Some(newest) = newest.filter(|newest| *newest > applied.index) {
-            return Err(CheckpointError::Old {
-                group: self.group.id,
-                applied: applied.index,
-                newest,
-            });
-        }
-        let written = match &self.plane().store {
-            Store::Memory(_) => Saved::default(),
-            Store::Disk(disk) => {
-                sync_log(disk)?;
-                self.write_file(disk, &capture, applied, meta, state)?
-            }
+        self.check_newest(applied)?;
+        let Capture {
+            flat,
+            pins,
+            total_bytes,
+        } = capture;
+        let checkpoint = checkpoint(applied, meta, state);
+        let Store::Disk(disk) = &self.plane().store else {
+            *self.group.saved.lock() = Saved {
+                checkpoint,
+                rows: flat,
+                total_bytes,
+                ..Saved::default()
+            };
+            return Ok(());
         };
-        let checkpoint = Some(Checkpoint {
-            applied,
-            meta: Bytes::copy_from_slice(meta),
-            state: Bytes::copy_from_slice(state),
-        });
-        let new = Saved { checkpoint, ..written };
-        let (new_file, new_files, replay) = (new.file, new.files.clone(), new.replay);
-        let old = std::mem::replace(&mut *self.group.saved.lock(), new);
-        if let Store::Disk(disk) = &self.plane().store {
-            disk.frames.accounts.checkpointed(&old.files, &new_files);
-            // From here on the checkpoint keeps them.
-            drop(capture);
-            let old = old
-                .file
-                .map(|(name, _)| name)
-                .filter(|old| Some(*old) != new_file.map(|(name, _)| name));
-            self.replaced(disk, old, applied.index, replay);
+        sync_log(disk)?;
+        let head = {
+            let raft = self.group.raft.lock();
+            // With the lock of the group: where an entry would go that comes next.
+            let (keep, replay) = places(&raft, applied.index, disk.wal.head().end());
+            self.head(disk, applied, (keep, replay), flat.files())
+        };
+        let file = write_file(disk, &head, meta, state, &flat).inspect_err(|_| keep_if_failed(disk, pins.as_ref()))?;
+        let new = Saved {
+            checkpoint,
+            file: Some(file),
+            files: flat.files(),
+            total_bytes,
+            replay: head.replay.file_id(),
+            ..Saved::default()
+        };
+        {
+            let mut raft = self.group.raft.lock();
+            raft.table.saved(applied.index);
+            self.settle_head(disk, &raft, new.replay);
         }
+        self.replace_saved(disk, new);
+        // Only now: from here on the checkpoint keeps them.
+        drop(pins);
+        disk.wal.tidy();
         Ok(())
     }
 
-    /// The one before it is not needed any more.
-    fn replaced(&self, disk: &Disk, old: Option<Name>, applied: LogIndex, replay: FileId) {
-        let mut raft = self.group.raft.lock();
-        raft.table.saved(applied);
-        let needed_from = raft.table.needed_from();
-        let mut head = disk.wal.head();
-        head.group(self.group.id).needed_from = needed_from;
-        head.checkpointed(self.group.id, replay);
-        drop(head);
-        drop(raft);
-        if let Some(name) = old
-            && let Err(error) = disk.files.remove(&disk.dir.join(name.to_string()))
-        {
-            tracing::warn!(file = %name, %error, "an old checkpoint cannot be removed; the next start tries again");
+    /// Whether a checkpoint can follow the one that is there.
+    pub(crate) fn check_newest(&self, applied: EntryId) -> Result<(), CheckpointError> {
+        let saved = self.group.saved.lock();
+        match &saved.checkpoint {
+            Some(newest) if newest.applied.index > applied.index => Err(CheckpointError::Old {
+                group: self.group.id,
+                applied: applied.index,
+                newest: newest.applied.index,
+            }),
+            _ => Ok(()),
         }
-        disk.wal.tidy();
     }
 
-    fn write_file(
-        &self,
-        disk: &Disk,
-        capture: &Capture,
-        applied: EntryId,
-        meta: &[u8],
-        state: &[u8],
-    ) -> Result<Saved, CheckpointError> {
-        let files = capture
-            .pins
-            .as_ref()
-            .map(|pins| pins.files().to_vec())
-            .unwrap_or_default();
-        let head = self.head(disk, applied, &files);
-        let mut front = format::encode_front(&head);
-        put_len(&mut front, meta.len());
-        let mut middle = BytesMut::new();
-        put_len(&mut middle, state.len());
-        let rows = format::encode_rows(&head, &capture.flat);
-        let payload: [&[u8]; 5] = [&front, meta, &middle, state, &rows];
-        let name = Name::Checkpoint(self.group.id, applied.index);
-        let bytes = write_durably(disk, name, applied.index.0, &payload)?;
-        Ok(Saved {
-            checkpoint: None,
-            file: Some((name, bytes)),
-            files,
-            total_bytes: capture.total_bytes,
-            replay: head.replay.file_id(),
-            held: (0, 0),
-        })
+    /// Tells the head of the log what the group needs now that a checkpoint is durable.
+    pub(crate) fn settle_head(&self, disk: &Disk, raft: &RaftLog, replay: FileId) {
+        let mut head = disk.wal.head();
+        let state = head.group(self.group.id);
+        state.purged = raft.table.purged();
+        state.needed_from = raft.table.needed_from();
+        head.checkpointed(self.group.id, replay);
     }
 
-    fn head(&self, disk: &Disk, applied: EntryId, files: &[FileId]) -> Head {
-        let raft = self.group.raft.lock();
-        let place = |index: u64| {
-            raft.table.get(LogIndex(index)).map(|slot| Mark {
-                file: u64::from(slot.key.file.0),
-                offset: slot.key.offset,
-            })
-        };
-        // With the lock of the group: where an entry would go that comes next.
-        let end = disk.wal.head().end();
-        let replay = place(applied.index.0 + 1).unwrap_or(end);
-        let keep = raft.table.first().and_then(place).unwrap_or(replay).min(replay);
-        let class = |id: &FileId| disk.frames.accounts.class(*id).map(|class| (*id, class));
+    /// A checkpoint is durable, and the one before it is not needed any more.
+    pub(crate) fn replace_saved(&self, disk: &Disk, new: Saved) {
+        let (new_file, new_files) = (new.file, new.files.clone());
+        let old = std::mem::replace(&mut *self.group.saved.lock(), new);
+        disk.frames.accounts.checkpointed(&old.files, &new_files);
+        let name = |file: (Name, u64)| file.0;
+        if let Some(old) = old.file.map(name).filter(|old| Some(*old) != new_file.map(name))
+            && let Err(error) = disk.files.remove(&disk.dir.join(old.to_string()))
+        {
+            tracing::warn!(file = %old, %error, "an old checkpoint cannot be removed; the next start tries again");
+        }
+    }
+
+    /// `places` are those of the first entry that was not purged, and of the first after `applied`.
+    pub(crate) fn head(&self, disk: &Disk, applied: EntryId, places: (Mark, Mark), files: Vec<FileId>) -> Head {
+        let class = |id: FileId| disk.frames.accounts.class(id).map(|class| (id, class));
         Head {
             group: self.group.id,
             applied,
-            keep,
-            replay,
+            keep: places.0,
+            replay: places.1,
             next_file: disk.wal.last_file_id() + 1,
-            files: files.iter().filter_map(class).collect(),
+            files: files.into_iter().filter_map(class).collect(),
         }
     }
 
     /// Bytes that were written to the log since the newest checkpoint of this group, and of files that only that one holds.
     /// A checkpoint, and a purge of what it contains, let them go.
     pub fn bytes_since_checkpoint(&self) -> u64 {
-        let Store::Disk(disk) = &self.plane().store else {
-            return 0;
-        };
         let mut saved = self.group.saved.lock();
+        let disk = match &self.plane().store {
+            Store::Memory(memory) => return memory.total_bytes().saturating_sub(saved.total_bytes),
+            Store::Disk(disk) => disk,
+        };
         let emptied = disk.frames.accounts.emptied();
         if saved.held.0 != emptied {
             saved.held = (emptied, disk.frames.accounts.checkpoint_held_bytes(&saved.files));
@@ -248,8 +212,39 @@ impl GroupLog {
     }
 }
 
+pub(crate) fn checkpoint(applied: EntryId, meta: &[u8], state: &[u8]) -> Option<Checkpoint> {
+    Some(Checkpoint {
+        applied,
+        meta: Bytes::copy_from_slice(meta),
+        state: Bytes::copy_from_slice(state),
+    })
+}
+
+/// Where the first entry is that was not purged, and the first one after `applied`; `end` is where the next one goes.
+pub(crate) fn places(raft: &RaftLog, applied: LogIndex, end: Mark) -> (Mark, Mark) {
+    let place = |index: u64| {
+        raft.table.get(LogIndex(index)).map(|slot| Mark {
+            file: u64::from(slot.key.file.0),
+            offset: slot.key.offset,
+        })
+    };
+    let first = raft.table.first();
+    let after = first.map(|first| first.max(applied.0 + 1));
+    let replay = after.and_then(place).unwrap_or(end);
+    (first.and_then(place).unwrap_or(replay).min(replay), replay)
+}
+
+/// After a failure that stops the log, the checkpoint may be on the device or not, and so the files stay that it refers to.
+pub(crate) fn keep_if_failed(disk: &Disk, pins: Option<&Pins>) {
+    if let Some(pins) = pins
+        && disk.wal.failure().is_some()
+    {
+        pins.keep();
+    }
+}
+
 /// Returns when everything that was appended so far is on the device.
-fn sync_log(disk: &Disk) -> Result<(), AppendError> {
+pub(crate) fn sync_log(disk: &Disk) -> Result<(), AppendError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let done = Box::new(move |outcome| {
         let _ = sender.send(outcome);
@@ -257,53 +252,8 @@ fn sync_log(disk: &Disk) -> Result<(), AppendError> {
     disk.wal
         .submit(Vec::new(), true, Some(done), |_| {})
         .map_err(|(error, _)| error)?;
+    disk.wal.write_if_stepped();
     receiver.recv().unwrap_or(Err(AppendError::Closed))
-}
-
-/// Writes a file of one frame under another name, syncs it, gives it its name, and syncs that. Returns its length.
-fn write_durably(disk: &Disk, name: Name, file: u64, payload: &[&[u8]]) -> Result<u64, CheckpointError> {
-    let path = disk.dir.join(name.to_string());
-    let tmp = disk.dir.join(format!("{name}{TMP_SUFFIX}"));
-    let length: usize = payload.iter().map(|part| part.len()).sum();
-    let length_u32 = u32::try_from(length).map_err(|_| CheckpointError::TooLarge { bytes: length as u64 })?;
-    let header = Header {
-        kind: Kind::Checkpoint,
-        file,
-        offset: 0,
-        mark: Mark::default(),
-    };
-    let header = frame::encode(&header, length_u32, frame::payload_crc(payload));
-    let padding = &PADDING[..frame::frame_bytes(length) - frame::HEADER_BYTES - length];
-    let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(payload.len() + 2);
-    parts.push(IoSlice::new(&header));
-    parts.extend(
-        payload
-            .iter()
-            .copied()
-            .chain([padding])
-            .filter(|part| !part.is_empty())
-            .map(IoSlice::new),
-    );
-    write_and_rename(disk, &tmp, &path, &mut parts).inspect_err(|_| {
-        let _ = disk.files.remove(&tmp);
-    })?;
-    Ok(frame::frame_bytes(length) as u64)
-}
-
-fn write_and_rename(disk: &Disk, tmp: &Path, path: &Path, parts: &mut [IoSlice<'_>]) -> Result<(), CheckpointError> {
-    let at = |operation, path: &Path| {
-        let path: PathBuf = path.to_owned();
-        move |source: io::Error| CheckpointError::Io {
-            operation,
-            path,
-            source,
-        }
-    };
-    let handle = disk.files.create(tmp).map_err(at("create", tmp))?;
-    handle.pwritev(parts, 0).map_err(at("write", tmp))?;
-    handle.fdatasync().map_err(at("sync", tmp))?;
-    disk.files.rename(tmp, path).map_err(at("rename", path))?;
-    disk.files.sync_dir(&disk.dir).map_err(at("sync", &disk.dir))
 }
 
 impl Capture {

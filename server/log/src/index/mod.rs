@@ -76,6 +76,12 @@ impl StreamIndex {
         outcome
     }
 
+    /// The rows of a stream from the first on that ends after `seq`.
+    pub(crate) fn rows_from(&self, stream: StreamId, seq: u64) -> impl Iterator<Item = &Row> {
+        let rows = self.streams.get(&stream);
+        rows.into_iter().flat_map(move |rows| rows.iter_from(seq))
+    }
+
     pub(crate) fn find(&self, stream: StreamId, seq: Seq) -> Option<&Row> {
         self.streams.get(&stream)?.find(seq)
     }

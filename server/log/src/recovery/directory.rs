@@ -8,6 +8,7 @@ use std::sync::Arc;
 use boltq_core::{GroupId, LogIndex};
 
 use crate::checkpoint::format::{self, Contents};
+use crate::checkpoint::read_whole;
 use crate::error::OpenError;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::Kind;
@@ -164,17 +165,6 @@ impl Directory {
                 tracing::warn!(file = %name, %error, "a file that is not needed cannot be removed");
             }
         }
-    }
-}
-
-/// The payload of the only frame of a file.
-fn read_whole(handle: &Arc<dyn LogFile>, file: u64) -> Result<bytes::Bytes, FrameError> {
-    let key = FrameKey::default();
-    let frame = crate::store::read_frame_of(handle, file, key.offset)?;
-    if frame.kind == Kind::Checkpoint {
-        Ok(frame.payload)
-    } else {
-        Err(crate::frame::Fault::NoFrame.into())
     }
 }
 

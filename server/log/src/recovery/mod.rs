@@ -34,15 +34,22 @@ use crate::group::{Group, RaftLog};
 use crate::index::{RowChanges, StreamIndex, StreamRows};
 use crate::log::{Disk, Owner, Plane, Running, Store};
 use crate::segment::Length;
+use crate::steps::OnWork;
 use crate::store::{Accounts, Changes, DiskFrames, Handles, LOCK_NAME, Name};
 use crate::types::{Checkpoint, FileId, FrameKey};
 use crate::wal::payload::GroupStart;
-use crate::wal::{Head, Keeper, Prepared, Wal, Writer, start_bytes};
+use crate::wal::{Head, Keeper, Prepared, Wal, start_bytes};
 
 /// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
 const FIRST_FILE_BYTES: u64 = 1 << 20;
 
-pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -> Result<Owner, OpenError> {
+/// With `on_work`, the log takes steps and has no threads.
+pub(crate) fn open(
+    config: LogConfig,
+    files: Arc<dyn FileLayer>,
+    dir: PathBuf,
+    on_work: Option<OnWork>,
+) -> Result<Owner, OpenError> {
     files.create_dir_all(&dir).map_err(io_error("create", &dir))?;
     let lock = lock(&*files, &dir)?;
     let directory = Directory::list(Arc::clone(&files), &dir)?;
@@ -81,9 +88,18 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
         file: u64::from(read.last.0),
         offset: read.end,
     };
-    let wal = Arc::new(Wal::new(head, read.last, first_id, config.sync, Arc::clone(&frames)));
     let groups = groups(replay, checkpoints, &frames.accounts);
-    let spare_bytes = keeper.spare_bytes();
+    let (spare_bytes, stepped) = (keeper.spare_bytes(), on_work.is_some());
+    let wal = Wal::new(
+        head,
+        durable,
+        first_id,
+        config.sync,
+        Arc::clone(&frames),
+        keeper,
+        on_work,
+    );
+    let wal = Arc::new(wal);
     let plane = Arc::new(Plane {
         config,
         store: Store::Disk(Disk {
@@ -98,9 +114,15 @@ pub(crate) fn open(config: LogConfig, files: Arc<dyn FileLayer>, dir: PathBuf) -
     });
     let owner = Owner {
         plane,
-        running: Mutex::default(),
+        running: Mutex::new(Running {
+            threads: Vec::new(),
+            lock: Some(lock),
+        }),
     };
-    start_threads(&owner, &wal, keeper, durable, lock)?;
+    if !stepped {
+        start_threads(&owner)?;
+    }
+    wal.tidy();
     Ok(owner)
 }
 
@@ -245,7 +267,7 @@ fn start_first_file(
         let (spare, bytes) = unused.swap_remove(position);
         keeper.discard(Name::Wal(spare), bytes);
     }
-    let first = keeper.prepare(id, bytes).map_err(create)?;
+    let first = keeper.prepare(id, bytes, false).map_err(create)?;
     // Not before: at any time there is a file that is as new as a checkpoint says.
     for (id, bytes) in unused {
         keeper.discard(Name::Wal(id), bytes);
@@ -305,40 +327,21 @@ fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::Strea
     (saved, contents.streams)
 }
 
-fn start_threads(
-    owner: &Owner,
-    wal: &Arc<Wal>,
-    keeper: Keeper,
-    durable: Mark,
-    lock: Box<dyn DirLock>,
-) -> Result<(), OpenError> {
-    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
-        thread.map_err(io_error("start a thread for", Path::new(name)))
-    };
-    let writer = Writer::new(Arc::clone(wal), durable);
-    let plane = Arc::clone(&owner.plane);
-    let keeper_wal = Arc::clone(wal);
-    let (asked, compaction) = match &plane.store {
-        Store::Disk(disk) => (Arc::clone(&disk.compaction), Arc::clone(&disk.compaction)),
-        Store::Memory(_) => return Ok(()),
-    };
+fn start_threads(owner: &Owner) -> Result<(), OpenError> {
     let mut running = owner.running.lock();
-    *running = Running {
-        threads: Vec::new(),
-        lock: Some(lock),
+    let mut spawn = |name: &str, run: fn(&Plane, &Disk)| {
+        let plane = Arc::clone(&owner.plane);
+        let run = move || {
+            if let Store::Disk(disk) = &plane.store {
+                run(&plane, disk);
+            }
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(io_error("start a thread for", Path::new(name)))?;
+        running.threads.push(thread);
+        Ok(())
     };
-    running
-        .threads
-        .push(spawn("log-writer", Box::new(move || writer.run()))?);
-    running.threads.push(spawn(
-        "log-keeper",
-        Box::new(move || keeper.run(&keeper_wal, || asked.ask())),
-    )?);
-    running
-        .threads
-        .push(spawn("log-compaction", Box::new(move || compaction.run(&plane)))?);
-    drop(running);
-    wal.tidy();
-    Ok(())
+    spawn("log-writer", |_, disk| disk.wal.run_writer())?;
+    spawn("log-keeper", |_, disk| disk.wal.run_keeper(|| disk.compaction.ask()))?;
+    spawn("log-compaction", |plane, disk| disk.compaction.run(plane, disk))
 }

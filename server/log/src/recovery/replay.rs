@@ -1,4 +1,10 @@
 //! From the frames of the WAL back to the groups.
+//!
+//! A checkpoint of a group names the place of the first entry after those that it contains, or where that was to go. If the
+//! entry that the checkpoint ends with is not among those before the place, the checkpoint did not come from them: it was
+//! installed from another node (or they are gone, and it makes up for them), and none of them counts. So a checkpoint that
+//! was installed is in force from its place on, whatever was written before, and whether the purge with which an install
+//! ends reached the device or not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +15,7 @@ use bytes::Bytes;
 use super::directory::Newest;
 use crate::entries::{EntryTable, Slot};
 use crate::error::OpenError;
-use crate::frame::{Frame, Kind};
+use crate::frame::{Frame, Kind, Mark};
 use crate::group::RaftLog;
 use crate::types::{EntryId, FrameKey};
 use crate::wal::ENTRY_PREFIX_BYTES;
@@ -23,6 +29,8 @@ pub(super) struct Replay {
     pub(super) total_bytes: u64,
     /// For each file that was read, the bytes before it.
     pub(super) bytes_before: BTreeMap<u64, u64>,
+    /// Last entries of checkpoints whose place was not reached yet, by group, with that place.
+    ahead: BTreeMap<GroupId, (Mark, EntryId)>,
 }
 
 /// Why a frame that is whole does not fit.
@@ -43,9 +51,24 @@ impl Replay {
     pub(super) fn new(checkpoints: &BTreeMap<GroupId, Newest>) -> Self {
         let mut replay = Self::default();
         for (group, newest) in checkpoints {
-            replay.group(*group).table.saved(newest.contents.head.applied.index);
+            let head = &newest.contents.head;
+            replay.group(*group).table.saved(head.applied.index);
+            replay.ahead.insert(*group, (head.replay, head.applied));
         }
         replay
+    }
+
+    /// All frames before `place` were replayed.
+    fn reach(&mut self, place: Mark) {
+        while let Some((group, (_, applied))) = self.ahead.iter().find(|(_, (mark, _))| *mark <= place) {
+            let (group, applied) = (*group, *applied);
+            self.ahead.remove(&group);
+            let table = &mut self.group(group).table;
+            let purged = table.purged().is_some_and(|purged| purged.index >= applied.index);
+            if !purged && table.id(applied.index) != Some(applied) {
+                table.install(applied);
+            }
+        }
     }
 
     fn group(&mut self, id: GroupId) -> &mut RaftLog {
@@ -57,6 +80,10 @@ impl Replay {
             self.bytes_before.insert(u64::from(key.file.0), self.total_bytes);
         }
         self.total_bytes += frame.bytes as u64;
+        self.reach(Mark {
+            file: u64::from(key.file.0),
+            offset: key.offset,
+        });
         match frame.kind {
             Kind::Start => self.start(frame.payload)?,
             Kind::Entry => self.entry(key, frame.payload)?,
@@ -122,8 +149,13 @@ impl Replay {
         Ok(())
     }
 
-    /// Brings the log of each group and its checkpoint together.
+    /// Brings the log of each group and its checkpoint together, at the end of the log.
     pub(super) fn settle(&mut self, checkpoints: &BTreeMap<GroupId, Newest>, dir: &Path) -> Result<(), OpenError> {
+        // The end may have been torn off before the place of a checkpoint.
+        self.reach(Mark {
+            file: u64::MAX,
+            offset: u32::MAX,
+        });
         for (id, raft) in &mut self.groups {
             let applied = checkpoints.get(id).map(|newest| newest.contents.head.applied);
             settle(&mut raft.table, applied).map_err(|wanted| OpenError::Gap {
@@ -139,26 +171,17 @@ impl Replay {
 /// A purge may have been lost while the files of the entries are gone; a checkpoint makes up for entries that it contains.
 fn settle(table: &mut EntryTable, applied: Option<EntryId>) -> Result<(), LogIndex> {
     let after_purge = table.purged().map_or(0, |purged| purged.index.0 + 1);
-    if let Some(applied) = applied.filter(|applied| applied.index.0 >= after_purge) {
-        let next = applied.index.0 + 1;
-        let same = table.id(applied.index).is_none_or(|id| id == applied);
-        let ends_before = table.last().is_none_or(|last| last.index < applied.index);
-        let hole = table.first().is_some_and(|first| first > after_purge);
-        if !same {
-            // A state that was installed from another node, over a log that went another way.
-            table.truncate_after(None);
-        }
-        if table.first().is_some_and(|first| first > next) {
-            return Err(LogIndex(next));
-        }
-        if !same || ends_before || hole {
-            table.purge(applied);
-        }
+    let Some(first) = table.first().filter(|first| *first > after_purge) else {
         return Ok(());
-    }
-    match table.first() {
-        Some(first) if table.purged().is_some() && first > after_purge => Err(LogIndex(after_purge)),
-        _ => Ok(()),
+    };
+    match applied.filter(|applied| applied.index.0 >= after_purge) {
+        Some(applied) if first > applied.index.0 + 1 => Err(LogIndex(applied.index.0 + 1)),
+        Some(applied) => {
+            table.purge(applied);
+            Ok(())
+        }
+        None if table.purged().is_some() => Err(LogIndex(after_purge)),
+        None => Ok(()),
     }
 }
 

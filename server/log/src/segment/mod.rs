@@ -1,4 +1,5 @@
-//! Segments: records that outlived their WAL files, sorted by group, stream and sequence.
+//! Segments: records that outlived their WAL files, sorted by group, stream and sequence, or that came from another node,
+//! as they came.
 //!
 //! ```text
 //! run frames   u32 group, u32 count, u64 stream, u64 first sequence; records: the rest
@@ -67,8 +68,12 @@ impl SegmentWriter {
         }
     }
 
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
     /// Bytes so far.
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 

@@ -77,6 +77,13 @@ impl Pins {
     pub(crate) fn files(&self) -> &[FileId] {
         &self.files
     }
+
+    /// Keeps them for as long as the log is open.
+    pub(crate) fn keep(&self) {
+        let mut pins = self.accounts.pin(self.files.clone());
+        // So that nobody takes them back.
+        pins.files.clear();
+    }
 }
 
 impl Drop for Pins {

@@ -27,6 +27,8 @@ struct Frames {
     last: u64,
     bytes: u64,
     live_bytes: u64,
+    /// Bytes of all entries that ever were.
+    total_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,16 @@ impl MemoryFrames {
     /// Keeps the data of entries.
     pub(crate) fn add<'a>(&self, bodies: impl Iterator<Item = &'a Bytes>) -> Vec<FrameKey> {
         let mut frames = self.frames.lock();
-        bodies.map(|body| frames.add(body.clone(), true)).collect()
+        let add = |body: &Bytes| {
+            frames.total_bytes += body.len() as u64;
+            frames.add(body.clone(), true)
+        };
+        bodies.map(add).collect()
+    }
+
+    /// Keeps records that are in no entry; goes unless rows that point to it are booked.
+    pub(crate) fn add_records(&self, body: Bytes) -> FrameKey {
+        self.frames.lock().add(body, false)
     }
 
     pub(crate) fn body(&self, key: FrameKey) -> Option<Bytes> {
@@ -146,7 +157,7 @@ impl MemoryFrames {
             out.put_slice(records);
             moved.push((stream, (key, row.at, Row { at, ..*row })));
         }
-        let copy = self.frames.lock().add(out.freeze(), false);
+        let copy = self.add_records(out.freeze());
         let mut changes = Changes::by_frame();
         for (stream, (from, from_at, row)) in &mut moved {
             row.file = copy.file;
@@ -159,6 +170,11 @@ impl MemoryFrames {
         self.book(&changes);
         // Nothing was left to be copied.
         self.frames.lock().drop_if_free(copy);
+    }
+
+    /// Bytes of all entries that were appended so far.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.frames.lock().total_bytes
     }
 
     /// Bytes of all frames, and of records that rows point to.

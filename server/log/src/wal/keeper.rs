@@ -1,12 +1,12 @@
-//! The thread that prepares the next file, and that removes or recycles those that nothing needs.
+//! Preparing the next file, and removing or recycling those that nothing needs: on a thread of its own, or in steps.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Prepared, Wal};
+use super::{Head, Prepared, Wal};
 use crate::files::{FileLayer, LogFile};
 use crate::store::{Class, Name};
 use crate::types::FileId;
@@ -30,7 +30,9 @@ pub(crate) struct Keeper {
     spare: Option<FileId>,
     spare_bytes: Arc<AtomicU64>,
     /// When the last file was prepared.
-    prepared: Option<Instant>,
+    prepared: Option<Duration>,
+    /// When to try again after a file could not be.
+    retry_at: Duration,
 }
 
 impl Keeper {
@@ -42,6 +44,7 @@ impl Keeper {
             spare: None,
             spare_bytes: Arc::default(),
             prepared: None,
+            retry_at: Duration::ZERO,
         }
     }
 
@@ -73,8 +76,9 @@ impl Keeper {
         }
     }
 
-    /// A file of at least `bytes` under the name of `id`, that is on the device as a whole.
-    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64) -> io::Result<Prepared> {
+    /// A file of at least `bytes` under the name of `id`, that is on the device as a whole. A `quick` log gets one whose room
+    /// is only reserved.
+    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64, quick: bool) -> io::Result<Prepared> {
         let path = self.path(Name::Wal(id));
         if let Some(spare) = self.spare.filter(|_| bytes <= self.file_bytes) {
             self.files.rename(&self.path(Name::Wal(spare)), &path)?;
@@ -86,15 +90,14 @@ impl Keeper {
             let bytes = self.file_bytes;
             return Ok(Prepared { id, handle, bytes });
         }
-        self.create(id, &path, bytes).inspect_err(|_| {
+        self.create(id, &path, bytes, quick).inspect_err(|_| {
             // Half a file is of no use, and takes room that is short.
             let _ = self.files.remove(&path);
         })
     }
 
-    fn create(&self, id: FileId, path: &Path, bytes: u64) -> io::Result<Prepared> {
+    fn create(&self, id: FileId, path: &Path, bytes: u64, quick: bool) -> io::Result<Prepared> {
         let handle = self.files.create(path)?;
-        let quick = self.prepared.is_some_and(|prepared| prepared.elapsed() < QUICK);
         match if quick {
             handle.allocate(bytes)
         } else {
@@ -108,25 +111,37 @@ impl Keeper {
         Ok(Prepared { id, handle, bytes })
     }
 
-    /// Runs until the log is closed. `tidied` is called when files went or could go.
-    pub(crate) fn run(mut self, wal: &Wal, tidied: impl Fn()) {
-        let mut retry_at = Instant::now();
-        while let Some(chore) = next_chore(wal, self.file_bytes, retry_at) {
-            if chore.tidy {
-                self.tidy(wal);
-                tidied();
-            }
-            if let Some(bytes) = chore.prepare
-                && let Err(error) = self.prepare_next(wal, bytes)
-            {
-                if !wal.full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, dir = %self.dir.display(), "no room for the next file of the log; trying again until there is");
-                }
-                wal.head().forget_wanted();
-                retry_at = Instant::now() + RETRY;
-                wal.prepared.notify_all();
-            }
+    /// Runs until the log is closed; for a thread of its own. `tidied` is called when files went or could go.
+    pub(super) fn run(&mut self, wal: &Wal, tidied: impl Fn()) {
+        while self.wait(wal) {
+            self.turn(wal, &tidied);
         }
+    }
+
+    /// Does what there is to do; returns whether there was something.
+    pub(super) fn turn(&mut self, wal: &Wal, tidied: impl Fn()) -> bool {
+        let chore = self.chore(wal, &wal.head());
+        if chore.tidy {
+            wal.head().tidy = false;
+            self.tidy(wal);
+            tidied();
+        }
+        if let Some(bytes) = chore.prepare {
+            self.try_prepare(wal, bytes);
+        }
+        chore.is_any()
+    }
+
+    /// Prepares a file of `bytes` to go on in; if that cannot be, the log is full.
+    pub(super) fn try_prepare(&mut self, wal: &Wal, bytes: u64) {
+        if let Err(error) = self.prepare_next(wal, bytes) {
+            if !wal.full.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%error, dir = %self.dir.display(), "no room for the next file of the log; trying again until there is");
+            }
+            wal.head().forget_wanted();
+            self.retry_at = wal.clock.now() + RETRY;
+        }
+        wal.prepared.notify_all();
     }
 
     fn prepare_next(&mut self, wal: &Wal, bytes: u64) -> io::Result<()> {
@@ -136,14 +151,15 @@ impl Keeper {
             wal.frames.accounts.remove(next.id);
             self.discard(Name::Wal(next.id), next.bytes);
         }
-        let next = self.prepare(wal.next_file_id()?, bytes)?;
-        self.prepared = Some(Instant::now());
+        let since = |prepared| wal.clock.now().saturating_sub(prepared);
+        let quick = self.prepared.is_some_and(|prepared| since(prepared) < QUICK);
+        let next = self.prepare(wal.next_file_id()?, bytes, quick)?;
+        self.prepared = Some(wal.clock.now());
         wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
         if wal.full.swap(false, Ordering::Relaxed) {
             tracing::info!(dir = %self.dir.display(), "there is room for the log again");
         }
-        wal.prepared.notify_all();
         Ok(())
     }
 
@@ -159,6 +175,53 @@ impl Keeper {
             self.discard(name, account.bytes);
         }
     }
+
+    /// Waits for something to do; not if the log is closed.
+    fn wait(&self, wal: &Wal) -> bool {
+        let mut head = wal.head();
+        loop {
+            if head.is_closed() || wal.failure().is_some() {
+                return false;
+            }
+            if self.chore(wal, &head).is_any() {
+                return true;
+            }
+            match self.retry_due(&head) {
+                None => wal.chores.wait(&mut head),
+                Some(due) => {
+                    let wait = due.saturating_sub(wal.clock.now());
+                    wal.chores.wait_for(&mut head, wait);
+                }
+            }
+        }
+    }
+
+    /// What there is to do now.
+    fn chore(&self, wal: &Wal, head: &Head) -> Chore {
+        if head.is_closed() || wal.failure().is_some() {
+            return Chore::default();
+        }
+        let due = self.retry_due(head).is_some_and(|due| due <= wal.clock.now());
+        Chore {
+            tidy: head.tidy,
+            prepare: due.then(|| self.wanted_bytes(head)),
+        }
+    }
+
+    pub(super) fn is_ready(&self, wal: &Wal) -> bool {
+        self.chore(wal, &wal.head()).is_any()
+    }
+
+    /// Bytes that the next file has to have.
+    pub(super) fn wanted_bytes(&self, head: &Head) -> u64 {
+        head.wanted_bytes().max(self.file_bytes)
+    }
+
+    /// When the next file is to be prepared, if it is missing.
+    pub(super) fn retry_due(&self, head: &Head) -> Option<Duration> {
+        let there = head.has_next() && head.next_fits(self.wanted_bytes(head));
+        (!there).then_some(self.retry_at)
+    }
 }
 
 /// Writes zeroes up to `bytes`.
@@ -173,31 +236,15 @@ fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+#[derive(Default)]
 struct Chore {
     tidy: bool,
     /// Bytes of the file to be prepared.
     prepare: Option<u64>,
 }
 
-/// Waits for something to do; nothing when the log is closed.
-fn next_chore(wal: &Wal, file_bytes: u64, retry_at: Instant) -> Option<Chore> {
-    let mut head = wal.head();
-    loop {
-        if head.is_closed() || wal.failure().is_some() {
-            return None;
-        }
-        let wanted = head.wanted_bytes().max(file_bytes);
-        let missing = !head.has_next() || !head.next_fits(wanted);
-        let due = Instant::now() >= retry_at;
-        let tidy = std::mem::take(&mut head.tidy);
-        let prepare = (missing && due).then_some(wanted);
-        if tidy || prepare.is_some() {
-            return Some(Chore { tidy, prepare });
-        }
-        if missing {
-            wal.chores.wait_until(&mut head, retry_at);
-        } else {
-            wal.chores.wait(&mut head);
-        }
+impl Chore {
+    fn is_any(&self) -> bool {
+        self.tidy || self.prepare.is_some()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An append gets its place under a short lock and is done with; one thread writes what has gathered at the places that
 //! were given, syncs once for all of it, and completes the appends in order. A second thread prepares the next file and
-//! removes or recycles those that nothing needs.
+//! removes or recycles those that nothing needs. In a log that takes steps ([`crate::Steps`]), whoever takes the step does
+//! what these threads do, and an append that needs the next file prepares it itself.
 //!
 //! Always true:
 //! - a file has its room on the device (zero-filled, recycled, or reserved while files fill quickly), is synced, and is
@@ -19,11 +20,15 @@ mod writer;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::clock::Clock;
 use crate::config::SyncPolicy;
 use crate::error::{AppendError, Failure};
+use crate::frame::Mark;
+use crate::steps::OnWork;
 use crate::store::DiskFrames;
 use crate::types::{FileId, Space};
 
@@ -31,7 +36,7 @@ pub(crate) use head::{Head, Prepared, start_bytes};
 pub(crate) use keeper::Keeper;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use payload::{ENTRY_PREFIX_BYTES, VOTE_BYTES_MAX};
-pub(crate) use writer::Writer;
+use writer::Writer;
 
 /// Called once with the outcome of an append, on the thread that writes, or before the call returns if nothing was
 /// written. It has to be quick: everybody waits for it.
@@ -45,8 +50,11 @@ pub(crate) struct Batch {
     pub(crate) done: Option<Completion>,
 }
 
-/// What appenders, the writer and the keeper share.
+/// What appenders, the writer and the keeper share. The lock of the head is taken after those of writer and keeper.
 pub(crate) struct Wal {
+    /// Who takes turns: for good the threads, if there are any.
+    writer: Mutex<Writer>,
+    keeper: Mutex<Keeper>,
     head: Mutex<Head>,
     /// The writer waits for something to write.
     work: Condvar,
@@ -61,18 +69,30 @@ pub(crate) struct Wal {
     durable_file: AtomicU32,
     pub(crate) policy: SyncPolicy,
     pub(crate) frames: Arc<DiskFrames>,
+    pub(crate) clock: Clock,
+    /// There are no threads, and this is told that there is work.
+    on_work: Option<OnWork>,
 }
 
 impl Wal {
-    /// `durable_file` is the last file of the log that was read, `last_file_id` the one to go on in.
+    /// `durable` is where the log ended that was read, `last_file_id` the file to go on in.
     pub(crate) fn new(
         head: Head,
-        durable_file: FileId,
+        durable: Mark,
         last_file_id: FileId,
         policy: SyncPolicy,
         frames: Arc<DiskFrames>,
+        keeper: Keeper,
+        on_work: Option<OnWork>,
     ) -> Self {
+        let clock = if on_work.is_some() {
+            Clock::stepped()
+        } else {
+            Clock::running()
+        };
         Self {
+            writer: Mutex::new(Writer::new(durable)),
+            keeper: Mutex::new(keeper),
             head: Mutex::new(head),
             work: Condvar::new(),
             prepared: Condvar::new(),
@@ -80,9 +100,11 @@ impl Wal {
             full: AtomicBool::new(false),
             failure: OnceLock::new(),
             file_ids: AtomicU32::new(last_file_id.0),
-            durable_file: AtomicU32::new(durable_file.0),
+            durable_file: AtomicU32::new(durable.file_id().0),
             policy,
             frames,
+            clock,
+            on_work,
         }
     }
 
@@ -154,8 +176,12 @@ impl Wal {
             return;
         }
         head.push(Batch { frames, sync, done });
-        if head.take_idle() {
-            self.work.notify_one();
+        match &self.on_work {
+            Some(on_work) => on_work(),
+            None if head.take_idle() => {
+                self.work.notify_one();
+            }
+            None => {}
         }
     }
 
@@ -171,7 +197,7 @@ impl Wal {
     }
 
     /// Goes on to the next file unless a frame of `bytes` fits into this one, and returns its first frame. Waits while
-    /// the file is being prepared.
+    /// the file is being prepared, or does that.
     fn make_room(&self, head: &mut MutexGuard<'_, Head>, bytes: u64) -> Result<Option<Outgoing>, AppendError> {
         loop {
             self.check(head)?;
@@ -180,15 +206,32 @@ impl Wal {
             }
             let needed = bytes + head.start_bytes();
             if head.next_fits(needed) {
-                self.chores.notify_one();
+                self.wake_keeper();
                 return Ok(head.roll());
             }
             if self.full.load(Ordering::Relaxed) {
                 return Err(AppendError::OutOfSpace { bytes });
             }
             head.want(needed);
-            self.chores.notify_one();
-            self.prepared.wait(head);
+            if self.on_work.is_none() {
+                self.wake_keeper();
+                self.prepared.wait(head);
+                continue;
+            }
+            MutexGuard::unlocked(head, || {
+                let mut keeper = self.keeper.lock();
+                let bytes = keeper.wanted_bytes(&self.head());
+                keeper.try_prepare(self, bytes);
+            });
+        }
+    }
+
+    fn wake_keeper(&self) {
+        match &self.on_work {
+            Some(on_work) => on_work(),
+            None => {
+                self.chores.notify_one();
+            }
         }
     }
 
@@ -214,22 +257,86 @@ impl Wal {
     /// Has the keeper look for files that nothing needs.
     pub(crate) fn tidy(&self) {
         self.head.lock().tidy = true;
-        self.chores.notify_one();
+        self.wake_keeper();
     }
 
-    /// No more appends; what is queued is written and synced.
+    /// Writes until the log is closed or a write fails; for a thread of its own.
+    pub(crate) fn run_writer(&self) {
+        self.writer.lock().run(self);
+    }
+
+    /// Keeps files until the log is closed; for a thread of its own. `tidied` is called when files went or could go.
+    pub(crate) fn run_keeper(&self, tidied: impl Fn()) {
+        self.keeper.lock().run(self, tidied);
+    }
+
+    /// What the threads do, once; returns whether there was something to do.
+    pub(crate) fn turn(&self, tidied: impl Fn()) -> bool {
+        let wrote = self.writer.lock().turn(self);
+        let kept = self.keeper.lock().turn(self, tidied);
+        wrote || kept
+    }
+
+    /// Whether a turn finds something to do.
+    pub(crate) fn is_ready(&self) -> bool {
+        let now = self.clock.now();
+        let writes = self.writer.lock().is_ready(self, &self.head(), now);
+        writes || self.keeper.lock().is_ready(self)
+    }
+
+    /// When there is something to do, if nothing comes.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let sync = self.writer.lock().sync_due(self);
+        let retry = self.keeper.lock().retry_due(&self.head());
+        sync.into_iter()
+            .chain(retry)
+            .min()
+            .filter(|_| self.check(&self.head()).is_ok())
+    }
+
+    /// Without threads, writes what waits, so that the caller can wait for it.
+    pub(crate) fn write_if_stepped(&self) {
+        if self.on_work.is_some() {
+            let mut writer = self.writer.lock();
+            while writer.turn(self) {}
+        }
+    }
+
+    /// No more appends; what is queued is written and synced, by the threads if there are any.
     pub(crate) fn close(&self) {
         self.head.lock().close();
         self.work.notify_all();
         self.prepared.notify_all();
         self.chores.notify_all();
+        if self.on_work.is_some() {
+            self.writer.lock().finish(self);
+        }
+    }
+
+    /// Without threads, ends as a process does that is killed: what is queued is not written. Returns whether that is so.
+    pub(crate) fn abandon_if_stepped(&self) -> bool {
+        if self.on_work.is_none() {
+            return false;
+        }
+        let mut head = self.head();
+        head.close();
+        let batches = head.take_batches();
+        drop(head);
+        drop(batches);
+        true
+    }
+
+    /// What is on the device is unknown, and so nothing is written any more. Returns why: the first to come is the reason.
+    pub(crate) fn stop(&self, failure: Failure) -> Arc<Failure> {
+        self.fail(failure, Vec::new())
     }
 
     /// A write or sync failed. Everything that waits fails, and everything that comes.
-    fn fail(&self, failure: Failure, batches: Vec<Batch>) {
+    fn fail(&self, failure: Failure, batches: Vec<Batch>) -> Arc<Failure> {
         tracing::error!(%failure, "the write-ahead log stops");
         let failure = Arc::clone(self.failure.get_or_init(|| Arc::new(failure)));
         let waiting = self.head.lock().take_batches();
+        self.work.notify_all();
         self.prepared.notify_all();
         self.chores.notify_all();
         for batch in batches.into_iter().chain(waiting) {
@@ -237,5 +344,6 @@ impl Wal {
                 done(Err(AppendError::Failed(Arc::clone(&failure))));
             }
         }
+        failure
     }
 }

@@ -1,14 +1,15 @@
-//! The thread that writes.
+//! Writing.
 //!
-//! It takes all that waits, writes it in as few calls as the system allows and without copying payloads, syncs once, and
-//! then completes what it took. While it is at the device, the next round gathers; a lone append is written at once.
+//! A round takes all that waits, writes it in as few calls as the system allows and without copying payloads, syncs once, and
+//! then completes what it took. On a thread of its own, rounds follow each other: while one is at the device, the next one
+//! gathers, and a lone append is written at once. In steps, a round is written when somebody says so.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::outgoing::Front;
-use super::{Batch, Outgoing, Wal};
+use super::{Batch, Head, Outgoing, Wal};
 use crate::config::SyncPolicy;
 use crate::error::Failure;
 use crate::files::LogFile;
@@ -25,7 +26,6 @@ enum Round {
 }
 
 pub(crate) struct Writer {
-    wal: Arc<Wal>,
     file: Option<(FileId, Arc<dyn LogFile>)>,
     /// Where the last frame ended.
     end: Mark,
@@ -33,76 +33,118 @@ pub(crate) struct Writer {
     durable: Mark,
     /// Files that were written to since the last sync, the current one last.
     dirty: Vec<(FileId, Arc<dyn LogFile>)>,
-    synced: Instant,
+    /// When that was last so.
+    synced: Duration,
 }
 
 impl Writer {
     /// `durable` is where the log ended when it was opened.
-    pub(crate) fn new(wal: Arc<Wal>, durable: Mark) -> Self {
+    pub(crate) fn new(durable: Mark) -> Self {
         Self {
-            wal,
             file: None,
             end: durable,
             durable,
             dirty: Vec::new(),
-            synced: Instant::now(),
+            synced: Duration::ZERO,
         }
     }
 
-    /// Runs until the log is closed or a write fails.
-    pub(crate) fn run(mut self) {
-        loop {
-            let (batches, close) = match self.next_round() {
-                Round::Write(batches) => (batches, false),
-                Round::Sync => (Vec::new(), false),
-                Round::Close => (Vec::new(), true),
-            };
-            let sync = close || batches.is_empty() || self.wants_sync(&batches);
-            let written = self.write(&batches);
-            if let Err(failure) = written.and_then(|()| if sync { self.sync() } else { Ok(()) }) {
-                return self.wal.fail(failure, batches);
-            }
-            self.complete(batches);
-            if close {
+    /// Writes rounds until the log is closed or a write fails; for a thread of its own.
+    pub(super) fn run(&mut self, wal: &Wal) {
+        while let Some(round) = self.wait(wal) {
+            let last = matches!(round, Round::Close);
+            if !self.write_round(wal, round) || last {
                 return;
             }
         }
     }
 
-    fn next_round(&self) -> Round {
-        let mut head = self.wal.head();
+    /// Writes one round, if there is something to write or to sync; returns whether there was.
+    pub(super) fn turn(&mut self, wal: &Wal) -> bool {
+        let round = self.next_round(wal, &mut wal.head(), wal.clock.now());
+        let Some(round) = round else { return false };
+        self.write_round(wal, round);
+        true
+    }
+
+    /// Writes all that waits, and syncs it.
+    pub(super) fn finish(&mut self, wal: &Wal) {
+        while self.turn(wal) {}
+        if wal.failure().is_none() {
+            self.write_round(wal, Round::Close);
+        }
+    }
+
+    /// Whether a turn finds something to do.
+    pub(super) fn is_ready(&self, wal: &Wal, head: &Head, now: Duration) -> bool {
+        let due = || !head.is_closed() && self.sync_due(wal).is_some_and(|due| due <= now);
+        wal.failure().is_none() && (head.has_batches() || due())
+    }
+
+    /// Waits for something to do; not if the log has stopped.
+    fn wait(&self, wal: &Wal) -> Option<Round> {
+        let mut head = wal.head();
         loop {
-            if head.has_batches() {
+            let now = wal.clock.now();
+            let round = self.next_round(wal, &mut head, now);
+            if round.is_some() || wal.failure().is_some() {
                 head.idle = false;
-                return Round::Write(head.take_batches());
+                return round;
             }
             if head.is_closed() {
-                return Round::Close;
+                return Some(Round::Close);
             }
             head.idle = true;
-            match self.sync_due() {
-                None => self.wal.work.wait(&mut head),
+            match self.sync_due(wal) {
+                None => wal.work.wait(&mut head),
                 Some(due) => {
-                    if self.wal.work.wait_until(&mut head, due).timed_out() && !head.has_batches() {
-                        head.idle = false;
-                        return Round::Sync;
-                    }
+                    wal.work.wait_for(&mut head, due.saturating_sub(now));
                 }
             }
         }
     }
 
-    fn sync_due(&self) -> Option<Instant> {
-        match self.wal.policy {
+    fn next_round(&self, wal: &Wal, head: &mut Head, now: Duration) -> Option<Round> {
+        if !self.is_ready(wal, head, now) {
+            return None;
+        }
+        Some(if head.has_batches() {
+            Round::Write(head.take_batches())
+        } else {
+            Round::Sync
+        })
+    }
+
+    /// Returns whether it was written.
+    fn write_round(&mut self, wal: &Wal, round: Round) -> bool {
+        let (batches, sync) = match round {
+            Round::Write(batches) => {
+                let sync = self.wants_sync(wal, &batches);
+                (batches, sync)
+            }
+            Round::Sync | Round::Close => (Vec::new(), true),
+        };
+        let written = self.write(wal, &batches);
+        if let Err(failure) = written.and_then(|()| if sync { self.sync(wal) } else { Ok(()) }) {
+            wal.fail(failure, batches);
+            return false;
+        }
+        complete(wal, batches);
+        true
+    }
+
+    /// When what was written is to be synced, if nothing else comes.
+    pub(super) fn sync_due(&self, wal: &Wal) -> Option<Duration> {
+        match wal.policy {
             SyncPolicy::Interval(interval) if !self.dirty.is_empty() => self.synced.checked_add(interval),
             SyncPolicy::Interval(_) | SyncPolicy::Always | SyncPolicy::Never => None,
         }
     }
 
-    fn wants_sync(&self, batches: &[Batch]) -> bool {
-        let elapsed = |interval: Duration| self.synced.elapsed() >= interval;
+    fn wants_sync(&self, wal: &Wal, batches: &[Batch]) -> bool {
+        let elapsed = |interval: Duration| wal.clock.now().saturating_sub(self.synced) >= interval;
         batches.iter().any(|batch| batch.sync)
-            || match self.wal.policy {
+            || match wal.policy {
                 // Nobody waits for a purge, so it rides along with what comes next.
                 SyncPolicy::Always => batches.iter().any(|batch| batch.done.is_some()),
                 SyncPolicy::Interval(interval) => elapsed(interval),
@@ -110,14 +152,14 @@ impl Writer {
             }
     }
 
-    fn write(&mut self, batches: &[Batch]) -> Result<(), Failure> {
+    fn write(&mut self, wal: &Wal, batches: &[Batch]) -> Result<(), Failure> {
         let frames = || batches.iter().flat_map(|batch| &batch.frames);
         let fronts: Vec<Front> = frames().map(|frame| frame.front(self.durable)).collect();
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(fronts.len() * 3);
         let mut start = self.end;
         for (frame, front) in frames().zip(&fronts) {
             if let Some(handle) = &frame.opens {
-                self.write_parts(&mut parts, start)?;
+                self.write_parts(wal, &mut parts, start)?;
                 parts.clear();
                 self.file = Some((frame.key.file, Arc::clone(handle)));
             }
@@ -132,7 +174,7 @@ impl Writer {
                 parts.push(IoSlice::new(&PADDING[..frame.padding_bytes()]));
             }
         }
-        self.write_parts(&mut parts, start)?;
+        self.write_parts(wal, &mut parts, start)?;
         if let Some(last) = frames().last() {
             self.end = Mark {
                 offset: u32::try_from(u64::from(last.key.offset) + last.bytes()).unwrap_or(u32::MAX),
@@ -142,44 +184,49 @@ impl Writer {
         Ok(())
     }
 
-    fn write_parts(&mut self, parts: &mut [IoSlice<'_>], start: Mark) -> Result<(), Failure> {
+    fn write_parts(&mut self, wal: &Wal, parts: &mut [IoSlice<'_>], start: Mark) -> Result<(), Failure> {
         if parts.is_empty() {
             return Ok(());
         }
         let Some((id, handle)) = &self.file else {
-            return Err(self.failure("write", FileId::NONE, io::Error::other("no file was opened")));
+            return Err(failure(
+                wal,
+                "write",
+                FileId::NONE,
+                io::Error::other("no file was opened"),
+            ));
         };
         if self.dirty.last().is_none_or(|(last, _)| last != id) {
             self.dirty.push((*id, Arc::clone(handle)));
         }
         let outcome = handle.pwritev(parts, u64::from(start.offset));
-        outcome.map_err(|error| self.failure("write", *id, error))
+        outcome.map_err(|error| failure(wal, "write", *id, error))
     }
 
-    fn sync(&mut self) -> Result<(), Failure> {
+    fn sync(&mut self, wal: &Wal) -> Result<(), Failure> {
         for (id, handle) in std::mem::take(&mut self.dirty) {
-            handle.fdatasync().map_err(|error| self.failure("sync", id, error))?;
+            handle.fdatasync().map_err(|error| failure(wal, "sync", id, error))?;
         }
         self.durable = self.end;
-        self.wal.set_durable_file(self.durable.file_id());
-        self.synced = Instant::now();
+        wal.set_durable_file(self.durable.file_id());
+        self.synced = wal.clock.now();
         Ok(())
     }
+}
 
-    fn complete(&self, batches: Vec<Batch>) {
-        let keys = batches.iter().flat_map(|batch| &batch.frames).map(|frame| frame.key);
-        self.wal.frames.cache.written(keys);
-        for done in batches.into_iter().filter_map(|batch| batch.done) {
-            done(Ok(()));
-        }
+fn complete(wal: &Wal, batches: Vec<Batch>) {
+    let keys = batches.iter().flat_map(|batch| &batch.frames).map(|frame| frame.key);
+    wal.frames.cache.written(keys);
+    for done in batches.into_iter().filter_map(|batch| batch.done) {
+        done(Ok(()));
     }
+}
 
-    fn failure(&self, operation: &'static str, file: FileId, source: io::Error) -> Failure {
-        Failure {
-            operation,
-            path: self.wal.frames.handles.path(Name::Wal(file)),
-            source,
-        }
+fn failure(wal: &Wal, operation: &'static str, file: FileId, source: io::Error) -> Failure {
+    Failure {
+        operation,
+        path: wal.frames.handles.path(Name::Wal(file)),
+        source,
     }
 }
 

@@ -80,7 +80,7 @@ fn every_truncation_of_a_snapshot_is_refused() {
 /// What a machine that came out of a damaged snapshot is put through: it was accepted, so it has to work.
 fn use_it(machine: Machine, commands: &[Vec<u8>], now: Millis) {
     let mut plane = crate::Plane::new(machine, super::fixture::SETTINGS);
-    plane.lead(now);
+    plane.lead(boltq_core::Term(1), now);
     let mut leased = Vec::new();
     for id in 0..3 {
         plane.lease(crate::QueueId(id), super::fixture::ANN, 10, 1, now, &mut leased);

@@ -1,6 +1,6 @@
 //! A leading plane with a clock that stands still until it is told to move.
 
-use boltq_core::{Applied, IdSalt, Millis, RecordBuilder, StateMachine, StorageEffect};
+use boltq_core::{Applied, IdSalt, Millis, RecordBuilder, StateMachine, StorageEffect, Term};
 use bytes::BytesMut;
 
 use crate::command::{self, FailWriter, PublishWriter, Settle, SettleWriter};
@@ -79,6 +79,7 @@ pub(super) fn token(leased: Leased) -> Handle {
 
 pub(super) struct Fixture {
     pub(super) plane: Plane,
+    pub(super) term: Term,
     pub(super) now: Millis,
     /// What the store was told by the last command.
     pub(super) storage: Vec<StorageEffect>,
@@ -88,9 +89,11 @@ impl Fixture {
     pub(super) fn new() -> Self {
         let mut plane = Plane::new(Machine::default(), SETTINGS);
         let now = Millis(1_000_000);
-        plane.lead(now);
+        let term = Term(1);
+        plane.lead(term, now);
         let mut fixture = Self {
             plane,
+            term,
             now,
             storage: Vec::new(),
         };
@@ -112,7 +115,8 @@ impl Fixture {
     pub(super) fn fail_over(&mut self) {
         let machine = Machine::restore(&self.plane.machine().snapshot()).unwrap();
         self.plane = Plane::new(machine, SETTINGS);
-        self.plane.lead(self.now);
+        self.term.0 += 1;
+        self.plane.lead(self.term, self.now);
         self.plane.check();
     }
 

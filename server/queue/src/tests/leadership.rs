@@ -1,6 +1,8 @@
 //! What survives a change of leaders, and what an earlier leader can still do.
 
 use super::fixture::{ANN, BOB, Fixture, LEASE_MS, Message, SETTINGS, fail, settle, token};
+use boltq_core::{Millis, Term};
+
 use crate::command::Settle;
 use crate::{ClaimError, Handle, Machine, Plane};
 
@@ -66,13 +68,19 @@ fn numbers_of_leases_rise_on_a_node_that_leads_again_even_if_its_clock_stood_sti
     let mut fixture = Fixture::new();
     fixture.publish_plain("q", 1);
     let old = fixture.lease("q", ANN, 1)[0];
-    fixture.plane.lead(fixture.now);
+    fixture.plane.lead(Term(1), fixture.now);
     let new = fixture.lease("q", BOB, 1)[0];
     assert!(new.lease > old.lease);
     fixture.plane.follow();
-    fixture.plane.lead(boltq_core::Millis(0));
-    assert!(fixture.lease("q", BOB, 1)[0].lease > new.lease);
-    fixture.plane.lead(boltq_core::Millis::MAX);
+    fixture.plane.lead(Term(1), Millis(0));
+    let last = fixture.lease("q", BOB, 1)[0];
+    assert!(last.lease > new.lease);
+    // What a node gives that leads the next term, whatever it gave before.
+    let mut other = Fixture::new();
+    other.publish_plain("q", 1);
+    other.plane.lead(Term(2), Millis(0));
+    assert!(other.lease("q", BOB, 1)[0].lease > last.lease);
+    fixture.plane.lead(Term(u64::MAX), Millis::MAX);
     assert_eq!(fixture.lease("q", BOB, 1).len(), 1);
 }
 
@@ -134,7 +142,7 @@ fn a_node_that_does_not_lead_hands_out_nothing() {
         ),
         places[1]
     );
-    fixture.plane.lead(fixture.now);
+    fixture.plane.lead(Term(1), fixture.now);
     assert_eq!(fixture.woken(), [fixture.queue("q")]);
     fixture.ack(Handle::Place(places[0]));
     assert_eq!(fixture.lease("q", ANN, 9).len(), 2);
@@ -165,8 +173,8 @@ fn an_acknowledgement_that_fails_as_the_lease_ends_leaves_the_message_available(
 #[test]
 fn an_empty_machine_leads_and_follows() {
     let mut plane = Plane::new(Machine::default(), SETTINGS);
-    plane.lead(boltq_core::Millis(5));
-    plane.lead(boltq_core::Millis(4));
+    plane.lead(Term(1), Millis(5));
+    plane.lead(Term(1), Millis(4));
     plane.check();
     plane.follow();
     assert_eq!((plane.queues().count(), plane.next_tick()), (0, None));

@@ -1,7 +1,7 @@
 //! Random commands and calls against the model. After every step: nobody holds what another holds, messages are
 //! conserved, order and figures are those of the model, records are freed once, and the state survives a snapshot.
 
-use boltq_core::{Applied, Millis, StateMachine};
+use boltq_core::{Applied, Millis, StateMachine, Term};
 use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -96,6 +96,7 @@ struct World {
     replica: Machine,
     model: Model,
     store: Store,
+    term: Term,
     now: Millis,
     deliveries: Vec<Leased>,
     claims: Vec<Place>,
@@ -113,6 +114,7 @@ impl World {
             replica: Machine::default(),
             model: Model::default(),
             store: Store::default(),
+            term: Term(1),
             now: Millis(1_000),
             deliveries: Vec::new(),
             claims: Vec::new(),
@@ -123,7 +125,7 @@ impl World {
             command::declare(&mut out, name);
             world.apply(&out);
         }
-        world.plane.lead(world.now);
+        world.plane.lead(world.term, world.now);
         world
     }
 
@@ -224,16 +226,16 @@ impl World {
             Step::BeginPurge(queue) => self.begin_purge(QueueId(u32::try_from(queue).unwrap())),
             Step::EndPurge(apply) => self.end_purge(apply),
             Step::Lead => {
-                self.plane.lead(now);
+                self.plane.lead(self.term, now);
                 self.model.lead(now);
                 self.forget_promises();
             }
             Step::FailOver => {
-                // The clock of another node: a lease number may not repeat in the same millisecond.
-                self.now = now.plus(1);
+                // The clock of another node may be behind, its term is not.
+                self.term.0 += 1;
                 let machine = Machine::restore(&self.plane.machine().snapshot()).unwrap();
                 self.plane = Plane::new(machine, SETTINGS);
-                self.plane.lead(self.now);
+                self.plane.lead(self.term, self.now);
                 self.model.lead(self.now);
                 self.forget_promises();
             }

@@ -267,3 +267,20 @@ fn a_tick_does_no_more_than_it_is_asked_and_shows_what_is_left() {
         assert_eq!(fixture.plane.next_tick().is_some(), round == 1);
     }
 }
+
+#[test]
+fn what_is_due_wakes_while_ended_leases_are_left_alone() {
+    let mut fixture = Fixture::new();
+    let soon = fixture.now.plus(10);
+    fixture.publish("q", &[due(0, soon), due(0, soon)]);
+    fixture.publish_plain("q", 1);
+    fixture.lease("q", ANN, 1);
+    fixture.now = fixture.now.plus(LEASE_MS);
+    fixture.plane.wake_due(fixture.now, 1);
+    assert_eq!(fixture.stats("q"), (1, 1, 1), "no more than it is asked");
+    fixture.plane.wake_due(fixture.now, 9);
+    assert_eq!(fixture.stats("q"), (2, 1, 0));
+    let mut timed_out = Vec::new();
+    fixture.plane.tick(fixture.now, &mut timed_out, 9);
+    assert_eq!(timed_out.len(), 1);
+}

@@ -3,29 +3,37 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_core::LogIndex;
-use boltq_log::GroupLog;
+use boltq_log::{AppendError, GroupLog};
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::invalid_data;
 use crate::encoding::{read_vote, to_entry, to_entry_id, to_log_id, to_raft_entry, write_vote};
+use crate::snapshot::Installing;
 use crate::types::{LogId, RaftEntry, TypeConfig, Vote};
 
 /// Bytes of entries that one read returns at most: what replication sends in one request, and what one round of applying
 /// holds in memory.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
+/// Between two attempts to write to a full device.
+const ROOM_RETRY: Duration = Duration::from_millis(100);
+
 #[derive(Clone)]
 pub(crate) struct LogStore {
     log: GroupLog,
+    installing: Arc<Installing>,
 }
 
 impl LogStore {
-    pub(crate) fn new(log: GroupLog) -> Self {
-        Self { log }
+    pub(crate) fn new(log: GroupLog, installing: Arc<Installing>) -> Self {
+        Self { log, installing }
     }
 
     fn read(&self, start: u64, end: u64, bytes_max: u64) -> Result<Vec<RaftEntry>, io::Error> {
@@ -39,21 +47,62 @@ impl LogStore {
             .collect()
     }
 
-    /// Runs an operation of the log and waits until it is durable.
-    async fn durable(&self, start: impl FnOnce(&GroupLog, boltq_log::Completion)) -> Result<(), io::Error> {
-        let (done, finished) = oneshot::channel();
-        start(
-            &self.log,
-            Box::new(move |result| {
-                // openraft stopped waiting: it is being shut down.
-                let _ = done.send(result);
-            }),
-        );
-        match finished.await {
-            Ok(result) => result.map_err(io::Error::other),
-            Err(_) => Err(io::Error::other("the log was closed")),
+    /// Waits until the log reaches up to `first`. openraft appends what comes after a snapshot without waiting for the state
+    /// machine to install it, and until then the log ends before.
+    async fn reach(&self, first: LogIndex) {
+        let reaches = |log: &GroupLog| {
+            let state = log.raft_state();
+            let last = state.last.or(state.purged).map_or(0, |last| last.index.0 + 1);
+            first.0 <= last.max(1)
+        };
+        if !reaches(&self.log) {
+            // If it does not after that either, the log says which entry is missing.
+            self.installing.ended().await;
         }
     }
+
+    /// Runs an operation of the log and waits until it is durable.
+    async fn durable(&self, start: impl Fn(&GroupLog, boltq_log::Completion)) -> Result<(), io::Error> {
+        loop {
+            let (done, finished) = oneshot::channel();
+            start(
+                &self.log,
+                Box::new(move |result| {
+                    // openraft stopped waiting: it is being shut down.
+                    let _ = done.send(result);
+                }),
+            );
+            match finished.await {
+                Ok(Err(error @ AppendError::OutOfSpace { .. })) => self.wait_for_room(&error).await,
+                Ok(result) => return result.map_err(io::Error::other),
+                Err(_) => return Err(io::Error::other("the log was closed")),
+            }
+        }
+    }
+
+    /// A full device is no failure: what is to be written waits. To openraft it would be the end of the group.
+    async fn wait_for_room(&self, error: &AppendError) {
+        tracing::warn!(group = %self.log.id(), %error, "the log waits for room; until there is, this group does nothing");
+        tokio::time::sleep(ROOM_RETRY).await;
+    }
+}
+
+/// What openraft wants to be told when entries are durable.
+type Callback = Arc<Mutex<Option<IOFlushed<TypeConfig>>>>;
+
+/// Tells openraft, unless there was no room: that is known before the append returns, and it can be tried again.
+fn completion(callback: Callback) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
+    let refused = Arc::new(Mutex::new(None));
+    let refusal = refused.clone();
+    let completion = Box::new(move |result: Result<(), AppendError>| match result {
+        Err(error @ AppendError::OutOfSpace { .. }) => *refusal.lock() = Some(error),
+        result => {
+            if let Some(callback) = callback.lock().take() {
+                callback.io_completed(result.map_err(io::Error::other));
+            }
+        }
+    });
+    (refused, completion)
 }
 
 impl RaftLogReader<TypeConfig> for LogStore {
@@ -113,13 +162,19 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries = entries.into_iter().map(to_entry).collect();
-        // Not awaited: the next append may come while this one is being synced.
-        self.log.append(
-            entries,
-            Box::new(move |result| callback.io_completed(result.map_err(io::Error::other))),
-        );
-        Ok(())
+        let entries: Vec<_> = entries.into_iter().map(to_entry).collect();
+        if let Some(first) = entries.first() {
+            self.reach(first.id.index).await;
+        }
+        let callback = Arc::new(Mutex::new(Some(callback)));
+        loop {
+            // Not awaited: the next append may come while this one is being synced.
+            let (refused, completion) = completion(callback.clone());
+            self.log.append(entries.clone(), completion);
+            let refusal = refused.lock().take();
+            let Some(error) = refusal else { return Ok(()) };
+            self.wait_for_room(&error).await;
+        }
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use boltq_core::DecodeError;
 use boltq_log::{Capture, CheckpointError, EntryId, GroupLog};
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
@@ -18,12 +17,10 @@ use super::invalid_data;
 use crate::encoding::{read_stored_membership, to_entry_id, to_log_id, write_stored_membership};
 use crate::entry::Commands;
 use crate::group::{GroupHandler, Progress};
+use crate::snapshot::{Received, SnapshotData};
 use crate::types::{EntryData, LogId, Outcomes, RaftEntry, SnapshotMeta, StoredMembership, TypeConfig};
 
-type Snapshot = openraft::alias::SnapshotOf<TypeConfig, CheckpointData>;
-
-/// The state of a checkpoint, in the format of the state machine.
-pub(crate) type CheckpointData = Bytes;
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
 pub(crate) struct MachineStore<H> {
     handler: Arc<H>,
@@ -31,6 +28,8 @@ pub(crate) struct MachineStore<H> {
     progress: Arc<Progress>,
     applied: Option<LogId>,
     membership: StoredMembership,
+    /// The last entry that a checkpoint was taken of.
+    checkpointed: u64,
 }
 
 impl<H: GroupHandler> MachineStore<H> {
@@ -42,18 +41,30 @@ impl<H: GroupHandler> MachineStore<H> {
             progress,
             applied: None,
             membership: StoredMembership::default(),
+            checkpointed: 0,
         };
         if let Some(checkpoint) = store.log.checkpoint() {
             store.membership = read_stored_membership(&checkpoint.meta)?;
             store.handler.restore(&checkpoint.state)?;
             store.applied = Some(to_log_id(checkpoint.applied));
+            store.checkpointed = checkpoint.applied.index.0;
+        }
+        let applied = store.applied.map(|applied| applied.index());
+        if let Some(purged) = store.log.raft_state().purged
+            && applied.is_none_or(|applied| applied < purged.index.0)
+        {
+            return Err(DecodeError::Invalid {
+                what: "checkpoint",
+                why: "it is missing: entries were given up that no checkpoint makes up for",
+            });
         }
         Ok(store)
     }
 
     /// State, membership and places of this moment; nothing if nothing was applied yet.
-    pub(crate) fn take(&self) -> Option<Taken> {
+    pub(crate) fn take(&mut self) -> Option<Taken> {
         let applied = to_entry_id(&self.applied?);
+        self.checkpointed = applied.index.0;
         let (log, membership) = (self.log.clone(), self.membership.clone());
         Some(Taken {
             applied,
@@ -62,6 +73,19 @@ impl<H: GroupHandler> MachineStore<H> {
             capture: self.log.capture(),
             log,
         })
+    }
+
+    /// Replaces everything by the snapshot of another node, first in the log, then in memory.
+    async fn take_over(&mut self, meta: &SnapshotMeta, received: Received) -> Result<(), io::Error> {
+        let state = received.state.clone();
+        let committed = tokio::task::spawn_blocking(move || received.commit()).await;
+        committed.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        self.handler.restore(&state).map_err(invalid_data)?;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.checkpointed = self.applied.map_or(0, |applied| applied.index());
+        tracing::info!(applied = ?self.applied.map(|id| id.index()), "took over the state of another node");
+        Ok(())
     }
 
     fn apply_one(&mut self, entry: RaftEntry) -> Result<Outcomes, io::Error> {
@@ -85,7 +109,7 @@ impl<H: GroupHandler> MachineStore<H> {
 }
 
 impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
-    type SnapshotData = CheckpointData;
+    type SnapshotData = SnapshotData;
     type SnapshotBuilder = CheckpointBuilder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
@@ -106,30 +130,42 @@ impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
                 responder.send(outcomes);
             }
         }
-        if self.log.bytes_since_checkpoint() >= self.progress.checkpoint_interval_bytes {
+        let entries = self
+            .applied
+            .map_or(0, |applied| applied.index())
+            .saturating_sub(self.checkpointed);
+        if entries >= self.progress.checkpoint_interval_entries
+            || self.log.bytes_since_checkpoint() >= self.progress.checkpoint_interval_bytes
+        {
             self.progress.checkpoint_due.notify_one();
         }
         Ok(())
     }
 
-    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<CheckpointBuilder> {
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<CheckpointBuilder> {
+        if force {
+            return Some(self.get_snapshot_builder().await);
+        }
         // Without a checkpoint there is nothing to build from yet; openraft asks again.
-        self.log
-            .checkpoint()
-            .is_some()
-            .then(|| CheckpointBuilder { log: self.log.clone() })
+        self.log.checkpoint().is_some().then(|| CheckpointBuilder {
+            log: self.log.clone(),
+            taken: None,
+        })
     }
 
     async fn get_snapshot_builder(&mut self) -> CheckpointBuilder {
-        CheckpointBuilder { log: self.log.clone() }
+        CheckpointBuilder {
+            log: self.log.clone(),
+            taken: self.take(),
+        }
     }
 
-    async fn install_snapshot(&mut self, _meta: &SnapshotMeta, _data: CheckpointData) -> Result<(), io::Error> {
-        // Only another node sends snapshots, and there is no network between nodes (see `crate::network`).
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "snapshots from other nodes are not available",
-        ))
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
+        match data {
+            // It was restored when the group was opened.
+            SnapshotData::Own => Ok(()),
+            SnapshotData::Received(received) => self.take_over(meta, *received).await,
+        }
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
@@ -147,20 +183,25 @@ fn current(log: &GroupLog) -> Result<Option<Snapshot>, io::Error> {
     };
     Ok(Some(Snapshot {
         meta,
-        snapshot: checkpoint.state,
+        snapshot: SnapshotData::Own,
     }))
 }
 
-/// Hands openraft the newest checkpoint that is durable. It writes nothing: a checkpoint that fails for want of room
-/// has to be tried again later, while openraft would take a failing build as the end of the group.
+/// Hands openraft the newest checkpoint that is durable. It writes none unless openraft insists: a checkpoint that fails for
+/// want of room has to be tried again later, while openraft would take a failing build as the end of the group.
 pub(crate) struct CheckpointBuilder {
     log: GroupLog,
+    taken: Option<Taken>,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
-    type SnapshotData = CheckpointData;
+    type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        if let Some(taken) = self.taken.take() {
+            let written = tokio::task::spawn_blocking(move || taken.write()).await;
+            written.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        }
         current(&self.log)?.ok_or_else(|| io::Error::other("no checkpoint was written yet"))
     }
 }

@@ -1,10 +1,12 @@
 //! What openraft stores, on [`boltq_log`].
 
+#[cfg(test)]
+mod conformance;
 mod log;
 mod machine;
 
 pub(crate) use log::LogStore;
-pub(crate) use machine::{CheckpointData, MachineStore};
+pub(crate) use machine::MachineStore;
 
 use std::io;
 

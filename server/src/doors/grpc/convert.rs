@@ -193,7 +193,7 @@ impl Handles {
                 self.handles.push(handle);
                 self.names.push(name);
             }
-            None => self.malformed.push(failure(name, SettleError::Malformed)),
+            None => self.malformed.push(failure(name, &SettleError::Malformed)),
         }
     }
 
@@ -204,18 +204,19 @@ impl Handles {
         for (name, result) in self.names.into_iter().zip(results) {
             match result {
                 Ok(()) => settled += 1,
-                Err(error) => failures.push(failure(name, *error)),
+                Err(error) => failures.push(failure(name, error)),
             }
         }
         (settled, failures)
     }
 }
 
-fn failure(token: Bytes, error: SettleError) -> SettleFailure {
+fn failure(token: Bytes, error: &SettleError) -> SettleFailure {
     let reason = match error {
         SettleError::Malformed => SettleFailureReason::Malformed,
         SettleError::NotFound => SettleFailureReason::NotFound,
         SettleError::LeaseLost => SettleFailureReason::LeaseLost,
+        SettleError::NotSettled(_) => SettleFailureReason::NotSettled,
     };
     SettleFailure {
         token,

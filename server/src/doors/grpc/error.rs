@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::service::ServiceError;
 
-const DOMAIN: &str = "boltq";
+pub(in crate::doors) const DOMAIN: &str = "boltq";
 
 /// The table: one row per error.
 fn code(error: &ServiceError) -> Code {
@@ -19,7 +19,7 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
         ServiceError::StorageFull => Code::ResourceExhausted,
-        ServiceError::NotLeader | ServiceError::Stopped => Code::Unavailable,
+        ServiceError::NotLeader { .. } | ServiceError::NoMajority | ServiceError::Stopped => Code::Unavailable,
         ServiceError::Storage { .. } => Code::DataLoss,
     }
 }
@@ -29,6 +29,11 @@ impl From<ServiceError> for Status {
         let mut metadata = HashMap::new();
         if let Some(wait) = error.retry_after() {
             metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
+        }
+        if let ServiceError::NotLeader { leader, leader_id } = &error {
+            let known = [("leader", leader), ("leader_id", leader_id)];
+            let known = known.into_iter().filter(|(_, value)| !value.is_empty());
+            metadata.extend(known.map(|(key, value)| (key.to_owned(), value.clone())));
         }
         let details = ErrorDetails::with_error_info(error.reason(), DOMAIN, metadata);
         Self::with_error_details(code(&error), error.to_string(), details)

@@ -2,8 +2,10 @@
 
 mod admin;
 mod auth;
+mod cluster;
 mod convert;
 mod error;
+mod forward;
 mod publish;
 mod queue;
 mod subscribe;
@@ -11,6 +13,7 @@ mod subscribe;
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
+use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -21,9 +24,21 @@ use tonic_web::GrpcWebLayer;
 
 use self::admin::AdminDoor;
 use self::auth::ApiKeyLayer;
+use self::cluster::ClusterDoor;
+pub(super) use self::error::DOMAIN;
+use self::forward::ForwardLayer;
 use self::queue::QueueDoor;
 use crate::config::ApiKey;
-use crate::service::Queues;
+use crate::doors::intake::MessageLayer;
+use crate::service::{Clustering, Queues};
+
+/// Methods that take a stream of messages.
+const STREAMS: &[&str] = &[
+    "/boltq.queue.v1.QueueService/PublishStream",
+    "/boltq.queue.v1.QueueService/Subscribe",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
 
 /// Everything that speaks gRPC on the messaging port.
 ///
@@ -31,6 +46,7 @@ use crate::service::Queues;
 /// The descriptors of the protos are damaged, which only a broken build can do.
 pub fn router(
     queues: &Queues,
+    clustering: &Clustering,
     health: HealthServer<impl Health>,
     api_key: ApiKey,
 ) -> Result<Router, tonic_reflection::server::Error> {
@@ -38,6 +54,7 @@ pub fn router(
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
+    let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(boltq_proto::FILE_DESCRIPTOR_SET)
@@ -46,6 +63,7 @@ pub fn router(
     // Older grpcurl asks for the alpha version of reflection only.
     let routes = Routes::new(queue)
         .add_service(admin)
+        .add_service(cluster)
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
@@ -53,6 +71,8 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
+        .route_layer(ForwardLayer::new(queues.clone()))
+        .route_layer(MessageLayer::new(STREAMS))
         .route_layer(GrpcWebLayer::new())
         .route_layer(ApiKeyLayer::new(api_key))
         .fallback(unknown))
@@ -73,4 +93,29 @@ async fn unknown(request: Request<axum::body::Body>) -> Response<Body> {
     )));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn the_list_of_streams_is_that_of_the_protos() {
+        let descriptors = prost_types::FileDescriptorSet::decode(boltq_proto::FILE_DESCRIPTOR_SET).unwrap();
+        let services = descriptors
+            .file
+            .iter()
+            .filter(|file| !file.package().contains("internal"))
+            .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)));
+        let mut streams = Vec::new();
+        for (package, service) in services {
+            let methods = service.method.iter().filter(|method| method.client_streaming());
+            streams.extend(methods.map(|method| format!("/{package}.{}/{}", service.name(), method.name())));
+        }
+        assert!(!streams.is_empty());
+        let listed = STREAMS.iter().filter(|path| path.starts_with("/boltq."));
+        assert!(listed.copied().eq(streams.iter().map(String::as_str)), "{streams:?}");
+    }
 }

@@ -53,9 +53,7 @@ where
             }
         }
     });
-    answers
-        .buffered(PROPOSALS_IN_FLIGHT_MAX)
-        .flat_map(|answers| stream::iter(answers))
+    answers.buffered(PROPOSALS_IN_FLIGHT_MAX).flat_map(stream::iter)
 }
 
 /// The reading half of a stream.

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use super::cluster_metrics;
 use super::router::{self, AdminDoor};
 use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
@@ -20,6 +21,9 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     messages(&mut exposition, &stats);
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
+    if let Some(status) = door.clustering.status() {
+        cluster_metrics::put(&mut exposition, &status);
+    }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.into_text()).into_response()
 }
 
@@ -137,13 +141,23 @@ fn doors(out: &mut Exposition, metrics: &DoorMetrics) {
         ("messaging", &metrics.messaging_connections),
         ("admin", &metrics.admin_connections),
     ] {
-        out.labelled_gauge("boltq_connections", open, ("port", port), gauge.get());
+        out.labelled_gauge("boltq_connections", open, &[("port", port)], gauge.get());
     }
     let refused = "Connections closed at once because there were too many.";
     out.counter(
         "boltq_connections_refused_total",
         refused,
         metrics.connections_refused.get(),
+    );
+    out.counter(
+        "boltq_requests_refused_total",
+        "Requests refused because unfinished ones would have taken more memory than they may.",
+        metrics.requests_refused.get(),
+    );
+    out.counter(
+        "boltq_requests_stalled_total",
+        "Requests given up because they made no progress.",
+        metrics.requests_stalled.get(),
     );
     let rejected = "Frames of the binary protocol that closed their connection: too long, or before authentication.";
     out.counter("boltq_frames_rejected_total", rejected, metrics.frames_rejected.get());

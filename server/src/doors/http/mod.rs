@@ -1,8 +1,10 @@
-//! The admin port: health, statistics and metrics over HTTP/1.1.
+//! The admin port: health, statistics, metrics and the cluster over HTTP/1.1.
 //!
 //! Checks go in this order: preflight requests of browsers, API key, path, method. Errors are `{"error":"…"}`.
 
 mod access;
+mod cluster;
+mod cluster_metrics;
 mod health;
 mod metrics;
 mod router;

@@ -4,26 +4,29 @@ use std::sync::Arc;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 
-use super::{access, health, metrics, stats};
+use super::{access, cluster, health, metrics, stats};
 use crate::config::ApiKey;
-use crate::service::Queues;
+use crate::doors::json::put_string;
+use crate::service::{Clustering, Queues};
 use crate::telemetry::DoorMetrics;
 
 /// What the routes answer from.
 #[derive(Clone)]
 pub(super) struct AdminDoor {
     pub(super) queues: Queues,
+    pub(super) clustering: Clustering,
     pub(super) api_key: ApiKey,
     pub(super) metrics: Arc<DoorMetrics>,
 }
 
 /// Everything on the admin port.
-pub fn router(queues: Queues, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
+pub fn router(queues: Queues, clustering: Clustering, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
     let door = AdminDoor {
         queues,
+        clustering,
         api_key,
         metrics,
     };
@@ -33,6 +36,10 @@ pub fn router(queues: Queues, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Rou
         .route("/readyz", any(health::ready))
         .route("/stats", get(stats::stats))
         .route("/metrics", any(metrics::metrics))
+        .route("/cluster/status", get(cluster::status))
+        .route("/cluster/join", post(cluster::join))
+        .route("/cluster/leave", post(cluster::leave))
+        .route("/cluster/transfer", post(cluster::transfer))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
         .layer(middleware::from_fn_with_state(door.clone(), access::check))
@@ -43,9 +50,11 @@ pub(super) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Res
     (status, [(header::CONTENT_TYPE, "application/json")], body.into()).into_response()
 }
 
-/// For sentences without quotes.
-pub(super) fn error(status: StatusCode, text: &'static str) -> Response {
-    json(status, format!(r#"{{"error":"{text}"}}"#))
+pub(super) fn error(status: StatusCode, text: &str) -> Response {
+    let mut body = br#"{"error":"#.to_vec();
+    put_string(&mut body, text);
+    body.push(b'}');
+    json(status, body)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinError, JoinSet};
@@ -15,6 +16,9 @@ use crate::telemetry::{DoorMetrics, Gauge};
 
 /// Wait after a failure to accept that will not go away by itself at once: no file handles, no memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Such a failure lasts, and the log should have room for other things.
+const ACCEPT_LOG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Silence after which the system asks whether the other side is still there, and how often it repeats that; with the
 /// nine times of Linux a dead peer is noticed after little more than three minutes.
@@ -49,6 +53,7 @@ impl Acceptor {
     {
         let mut connections = JoinSet::new();
         let mut full = false;
+        let mut logged = None;
         loop {
             (self.open)(&self.metrics).set(connections.len());
             let accepted = tokio::select! {
@@ -63,7 +68,7 @@ impl Acceptor {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    self.accept_failed(&error).await;
+                    self.accept_failed(&error, &mut logged).await;
                     continue;
                 }
             };
@@ -93,12 +98,17 @@ impl Acceptor {
         *full = true;
     }
 
-    async fn accept_failed(&self, error: &io::Error) {
+    async fn accept_failed(&self, error: &io::Error, logged: &mut Option<Instant>) {
         // The client gave up before we got to it: nothing is wrong here.
-        if error.kind() != io::ErrorKind::ConnectionAborted {
-            error!(port = self.name, %error, "cannot accept a connection; trying again");
-            sleep(ACCEPT_PAUSE).await;
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
         }
+        if logged.is_none_or(|at| at.elapsed() >= ACCEPT_LOG_PAUSE) {
+            *logged = Some(Instant::now());
+            error!(port = self.name, %error, "cannot accept connections; {}", advice(error));
+        }
+        // A stop does not wait for the end of this, which is soon.
+        sleep(ACCEPT_PAUSE).await;
     }
 
     async fn drain(self, mut connections: JoinSet<()>) {
@@ -129,6 +139,17 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&probes)
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => {
+            "no file handle is left: raise the limit of the process (ulimit -n, LimitNOFILE), or lower \
+             server.max_connections"
+        }
+        Some(Errno::NFILE) => "no file handle is left on this machine (fs.file-max)",
+        _ => "trying again",
+    }
 }
 
 fn log_panic(port: &'static str, ended: Result<(), JoinError>) {

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::doors::intake::{Bodies, Intake, serve_request};
+
 /// A batch of 1,000 messages fits, so that a sender does not stop in the middle of one.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// For several streams at a time.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const STREAM_WINDOW_BYTES_MAX: u32 = 4 << 20;
+/// Clients multiplex: a thousand subscriptions over one connection are as good as over a thousand.
 const STREAMS_MAX: u32 = 1_024;
 const HEADER_BYTES_MAX: u32 = 64 << 10;
 const HTTP1_BUFFER_BYTES_MAX: usize = 64 << 10;
@@ -25,7 +26,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the whole head of a request, and for the next request on an idle HTTP/1 connection: half a request holds a place
 /// among the connections no longer than a whole one.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of HTTP connections, shared by those of a port.
 pub(super) type Http = Builder<TokioExecutor>;
@@ -35,20 +36,22 @@ pub(super) type Http = Builder<TokioExecutor>;
 pub struct HttpPort {
     http: Arc<Http>,
     router: Router,
+    intake: Arc<Intake>,
 }
 
 impl HttpPort {
     /// Every request goes to `router`.
-    pub fn new(router: Router) -> Self {
+    pub fn new(router: Router, intake: Arc<Intake>) -> Self {
         Self {
             http: Arc::new(http1_and_2().http1_only()),
             router,
+            intake,
         }
     }
 
     /// Serves one connection until it ends, or soon after `stop` is cancelled.
     pub async fn serve(self, stream: TcpStream, stop: CancellationToken) {
-        serve(stream, &self.http, self.router, &stop).await;
+        serve(stream, &self.http, self.router, Bodies::Plain, &self.intake, &stop).await;
     }
 }
 
@@ -64,8 +67,6 @@ pub(super) fn http1_and_2() -> Http {
         .http2()
         .timer(TokioTimer::new())
         .adaptive_window(false)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
@@ -74,14 +75,27 @@ pub(super) fn http1_and_2() -> Http {
 }
 
 /// Serves one connection. When `stop` is cancelled it takes no more requests and ends with the last one in progress.
-pub(super) async fn serve<S>(io: S, http: &Http, router: Router, stop: &CancellationToken)
-where
+pub(super) async fn serve<S>(
+    io: S,
+    http: &Http,
+    router: Router,
+    bodies: Bodies,
+    intake: &Arc<Intake>,
+    stop: &CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(router);
+    let window = intake.window();
+    let mut http = http.clone();
+    http.http2()
+        .initial_connection_window_size(window.bytes())
+        .initial_stream_window_size(window.bytes().min(STREAM_WINDOW_BYTES_MAX));
+    let budget = intake.connection();
+    let service = service_fn(|request| serve_request(router.clone(), budget.clone(), bodies, request));
     let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = budget.evicted() => return,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::http::{self, Http};
+use super::http::{self, HEAD_TIMEOUT, Http};
 use super::prefixed::Prefixed;
-use super::sniff::{Protocol, protocol};
+use super::sniff::{Protocol, http_is_known, protocol};
+use crate::doors::intake::{Bodies, Intake};
 use crate::doors::tcp;
 use crate::doors::tcp::Input;
 
@@ -19,46 +21,64 @@ pub struct MessagingPort {
     tcp: Arc<tcp::Door>,
     http: Arc<Http>,
     grpc: Router,
+    intake: Arc<Intake>,
 }
 
 impl MessagingPort {
     /// `grpc` gets all that is HTTP.
-    pub fn new(tcp: tcp::Door, grpc: Router) -> Self {
+    pub fn new(tcp: tcp::Door, grpc: Router, intake: Arc<Intake>) -> Self {
         Self {
             tcp: Arc::new(tcp),
             http: Arc::new(http::http1_and_2()),
             grpc,
+            intake,
         }
     }
 
     /// Serves one connection until it ends, or soon after `stop` is cancelled.
     pub async fn serve(self, mut stream: TcpStream, stop: CancellationToken) {
-        let mut input = Input::default();
-        // A connection may stay silent for as long as it likes, and say its first bytes one at a time.
-        let spoken = loop {
-            if let Some(spoken) = protocol(input.bytes()) {
-                break spoken;
+        let mut input = Input::new(&self.intake.connection());
+        let known = async {
+            // A connection may stay silent for as long as it likes.
+            let spoken = read_until(&mut input, &mut stream, protocol).await?;
+            if spoken == Protocol::Http {
+                // Which one decides about its timeouts, so that until then there has to be one here.
+                let known = |bytes: &[u8]| http_is_known(bytes).then_some(());
+                timeout(HEAD_TIMEOUT, read_until(&mut input, &mut stream, known))
+                    .await
+                    .ok()??;
             }
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                read = input.fill(&mut stream) => match read {
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {}
-                },
-            }
+            Some(spoken)
+        };
+        let spoken = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            spoken = known => spoken,
         };
         let peer = stream.peer_addr().ok();
         match spoken {
-            Protocol::Binary => self.tcp.serve(stream, input, peer, stop).await,
-            Protocol::Http => {
+            None => {}
+            Some(Protocol::Binary) => self.tcp.accept(stream, input, peer, stop).await,
+            Some(Protocol::Http) => {
                 let stream = Prefixed::new(input.into_bytes(), stream);
-                http::serve(stream, &self.http, self.grpc, &stop).await;
+                http::serve(stream, &self.http, self.grpc, Bodies::Grpc, &self.intake, &stop).await;
             }
-            Protocol::Tls => warn!(
+            Some(Protocol::Tls) => warn!(
                 ?peer,
                 "closing the connection of a client that speaks TLS: TLS is not enabled"
             ),
+        }
+    }
+}
+
+/// Reads until `answer` has one. `None`: the connection ended, or will never have said enough.
+async fn read_until<T>(input: &mut Input, stream: &mut TcpStream, answer: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    loop {
+        if let Some(answer) = answer(input.bytes()) {
+            return Some(answer);
+        }
+        if input.fill(stream).await.ok()? == 0 {
+            return None;
         }
     }
 }

@@ -32,6 +32,14 @@ pub(super) fn protocol(bytes: &[u8]) -> Option<Protocol> {
     }
 }
 
+/// What a connection of HTTP/2 starts with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether it is known which HTTP is spoken.
+pub(super) fn http_is_known(bytes: &[u8]) -> bool {
+    bytes.len() >= PREFACE.len() || !PREFACE.starts_with(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +67,20 @@ mod tests {
             (&[0x16, 0x03, 0x01, 0, 0, b'{'], Some(Protocol::Binary)),
         ] {
             assert_eq!(protocol(bytes), wanted, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn http_is_known_from_the_first_byte_that_differs_or_from_the_whole_preface() {
+        for (bytes, wanted) in [
+            (&b"P"[..], false),
+            (b"PO", true),
+            (b"G", true),
+            (b"PRI * HTTP/2.0\r\n", false),
+            (b"PRI * HTTP/1.1", true),
+            (PREFACE, true),
+        ] {
+            assert_eq!(http_is_known(bytes), wanted, "{bytes:?}");
         }
     }
 

@@ -12,8 +12,8 @@ pub(super) enum Command {
     Auth,
     Prefetch,
     ConfirmSelect,
-    /// Joining and leaving, which need a cluster.
-    ClusterChange,
+    ClusterJoin,
+    ClusterLeave,
     ClusterStatus,
     /// In the protocol, and not in this version; with the name that the protocol has for it.
     Unavailable(&'static str),
@@ -33,7 +33,8 @@ impl Command {
             0x07 => Self::Stats,
             0x08 => Self::Auth,
             0x09 => Self::Prefetch,
-            0x10 | 0x11 => Self::ClusterChange,
+            0x10 => Self::ClusterJoin,
+            0x11 => Self::ClusterLeave,
             0x12 => Self::ClusterStatus,
             0x13 => Self::ConfirmSelect,
             0x14 => Self::Unavailable("EXCHANGE_DECLARE"),

@@ -16,12 +16,15 @@ use tracing::{debug, warn};
 
 use super::command::Command;
 use super::frame::{self, HEADER_BYTES, Start};
-use super::input::{self, Input};
+use super::input::{self, Input, InputError};
 use super::reply::{self, Confirm, Refusal};
-use super::request::{Request, Single};
+use super::request::{ClusterJoin, Request, Single};
 use super::run::{Next, PublishRun, Run};
+use crate::cluster::ClusterError;
 use crate::config::{ApiKey, ServerConfig};
-use crate::service::{Consumer, Delivery, Handle, Queues, ServiceError, Settlement};
+use crate::service::{
+    Clustering, Consumer, Delivery, Handle, JoinRequest, Queues, ServiceError, SettleError, Settlement,
+};
 use crate::telemetry::DoorMetrics;
 
 /// Replies gathered before they are written although more requests are waiting.
@@ -30,10 +33,6 @@ const OUT_BYTES_MAX: usize = 256 << 10;
 const OUT_BYTES_START: usize = 2 << 10;
 /// Messages leased at a time, so that a long run of CONSUMEs does not have all of its messages in memory at once.
 const CONSUME_MESSAGES_MAX: usize = 16;
-/// Closing while bytes of the client are unread would reset the connection, and take replies with it that are still on
-/// their way. So it is given this time and these bytes to read them and close.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 
 /// What a connection may do.
 struct Limits {
@@ -43,11 +42,14 @@ struct Limits {
     auth_attempts_max: u32,
     /// A connection that accepts no bytes for so long is closed.
     idle_write_timeout: Duration,
+    /// Whether connections are passed on to the leader.
+    forward: bool,
 }
 
 /// The binary protocol.
 pub struct Door {
     queues: Queues,
+    clustering: Clustering,
     api_key: ApiKey,
     limits: Limits,
     metrics: Arc<DoorMetrics>,
@@ -55,23 +57,46 @@ pub struct Door {
 
 impl Door {
     /// In front of these queues.
-    pub fn new(queues: Queues, api_key: ApiKey, config: &ServerConfig, metrics: Arc<DoorMetrics>) -> Self {
+    pub fn new(
+        queues: Queues,
+        clustering: Clustering,
+        api_key: ApiKey,
+        config: &ServerConfig,
+        metrics: Arc<DoorMetrics>,
+    ) -> Self {
         let limits = Limits {
             frame_bytes_before_auth_max: config.frame_bytes_before_auth_max,
             auth_attempts_max: config.auth_attempts_max,
             idle_write_timeout: config.idle_write_timeout,
+            forward: config.tcp_forward,
         };
         Self {
             queues,
+            clustering,
             api_key,
             limits,
             metrics,
         }
     }
 
+    pub(super) fn idle_write_timeout(&self) -> Duration {
+        self.limits.idle_write_timeout
+    }
+
+    pub(super) fn is_clustered(&self) -> bool {
+        self.clustering.is_enabled()
+    }
+
+    /// The messaging address of the node that leads, if it is another one and connections are passed on to it.
+    pub(super) fn leader_to_forward_to(&self) -> Option<String> {
+        let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
+        let leader = wanted.then(|| self.queues.leader().0)?;
+        (!leader.is_empty()).then_some(leader)
+    }
+
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when
     /// `stop` is cancelled. What it had leased is then available to others.
-    pub async fn serve<S>(&self, io: S, input: Input, peer: Option<SocketAddr>, stop: CancellationToken)
+    pub(super) async fn serve<S>(&self, io: S, input: Input, peer: Option<SocketAddr>, stop: CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -127,10 +152,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             let read = tokio::select! {
                 biased;
                 () = stopped.as_mut() => return Ok(()),
-                read = input.fill(&mut self.io) => read?,
+                read = input.fill(&mut self.io) => read,
             };
-            if read == 0 {
-                return Ok(());
+            match read {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(InputError::Io(error)) => return Err(error),
+                Err(InputError::Refused(refusal)) => {
+                    // What is left of the frame may come or not, so that this cannot go on behind it.
+                    debug!(peer = ?self.peer, %refusal, "closing a connection in the middle of a frame");
+                    reply::error(&mut self.out, &refusal.to_string());
+                    return self.flush().await;
+                }
             }
         }
     }
@@ -153,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Next::Run(next) => self.finish(run.replace(next)).await?,
                 Next::Alone(request) => {
                     self.finish(run.take()).await?;
-                    closing = self.answer_alone(&request);
+                    closing = self.answer_alone(&request).await;
                     self.flush_if_long().await?;
                 }
             }
@@ -241,6 +274,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         for (id, parsed) in ids.iter().zip(parsed) {
             match parsed.and_then(|_| settled.next()) {
                 Some(Ok(())) => reply::status(&mut self.out, status),
+                Some(Err(SettleError::NotSettled(error))) => {
+                    reply::refusal(&mut self.out, &Refusal::from(&*error));
+                }
                 Some(Err(_)) | None => reply::not_pending(&mut self.out, id),
             }
         }
@@ -306,12 +342,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         reply::error(&mut self.out, &text);
     }
 
-    fn answer_alone(&mut self, request: &Single<'_>) -> Option<Closing> {
+    async fn answer_alone(&mut self, request: &Single<'_>) -> Option<Closing> {
         let out = &mut self.out;
         match request {
             Single::Ping => reply::status(out, "pong"),
             Single::Stats => reply::statistics(out, &self.door.queues.stats()),
-            Single::ClusterStatus => reply::no_cluster(out),
+            Single::ClusterStatus => reply::cluster_status(out, self.door.clustering.status().as_ref()),
+            Single::ClusterJoin(_) | Single::ClusterLeave(_) if !self.door.clustering.is_enabled() => {
+                reply::refusal(out, &Refusal::from(&ClusterError::NotEnabled));
+            }
+            Single::ClusterJoin(Err(text)) | Single::ClusterLeave(Err(text)) => reply::error(out, text),
+            Single::ClusterJoin(Ok(join)) => self.join(join).await,
+            Single::ClusterLeave(Ok(node_id)) => self.leave(node_id).await,
             Single::Refused(text) => reply::error(out, text),
             Single::Prefetch(limit) => {
                 self.prefetch = *limit;
@@ -324,6 +366,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             Single::Auth(shown) => return self.authenticate(shown.as_deref()),
         }
         None
+    }
+
+    async fn join(&mut self, join: &ClusterJoin<'_>) {
+        let request = JoinRequest {
+            name: join.node_id.clone().into_owned(),
+            address: join.addr.clone().into_owned(),
+            voter: true,
+        };
+        match self.door.clustering.join(request).await {
+            Ok(node) => reply::cluster_change(&mut self.out, "joined", &node.name),
+            Err(error) => reply::refusal(&mut self.out, &Refusal::from(&error)),
+        }
+    }
+
+    async fn leave(&mut self, node_id: &str) {
+        match self.door.clustering.leave(node_id).await {
+            Ok(()) => reply::cluster_change(&mut self.out, "removed", node_id),
+            Err(error) => reply::refusal(&mut self.out, &Refusal::from(&error)),
+        }
     }
 
     fn authenticate(&mut self, shown: Option<&str>) -> Option<Closing> {
@@ -376,10 +437,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let Self { mut io, consumer, .. } = self;
         // Others may have them now, not when the client has let go.
         drop(consumer);
-        if io.shutdown().await.is_ok() {
-            // Over time is fine: it was a courtesy.
-            let _ = timeout(LINGER, input::discard(&mut io, LINGER_BYTES_MAX)).await;
-        }
+        input::linger(&mut io).await;
     }
 }
 

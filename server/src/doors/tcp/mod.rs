@@ -8,9 +8,9 @@
 //! may be. What a connection buffers is bounded by one frame of input and `OUT_BYTES_MAX` plus one frame of output; an
 //! idle one holds no buffer at all.
 
-mod body;
 mod command;
 mod connection;
+mod forward;
 mod frame;
 mod input;
 mod reply;

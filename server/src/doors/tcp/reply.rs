@@ -4,11 +4,13 @@
 
 use boltq_core::MessageId;
 
-use super::body::shortened;
 use super::frame::{self, Status};
+use crate::cluster::ClusterError;
+use crate::doors::body::shortened;
+use crate::doors::cluster_status;
 use crate::doors::json::{put_base64, put_number, put_string};
 use crate::doors::statistics;
-use crate::service::{Delivery, ServiceError, Stats};
+use crate::service::{ClusterStatus, Delivery, ServiceError, Stats};
 
 /// Longest part of a request that is repeated in an error.
 const ECHO_BYTES_MAX: usize = 256;
@@ -18,14 +20,34 @@ const ECHO_BYTES_MAX: usize = 256;
 pub(super) enum Refusal {
     /// A sentence.
     Error(String),
-    /// Somebody else leads, and nobody knows who: a node alone leads or is about to.
-    NotLeader,
+    /// Somebody else leads.
+    NotLeader {
+        /// Where this protocol is spoken there; empty if nobody is known to lead.
+        leader: String,
+        /// Its name; empty as well.
+        leader_id: String,
+    },
 }
 
 impl From<&ServiceError> for Refusal {
     fn from(error: &ServiceError) -> Self {
         match error {
-            ServiceError::NotLeader => Self::NotLeader,
+            ServiceError::NotLeader { leader, leader_id } => Self::NotLeader {
+                leader: leader.clone(),
+                leader_id: leader_id.clone(),
+            },
+            other => Self::Error(other.to_string()),
+        }
+    }
+}
+
+impl From<&ClusterError> for Refusal {
+    fn from(error: &ClusterError) -> Self {
+        match error {
+            ClusterError::NoLeader { .. } => Self::NotLeader {
+                leader: String::new(),
+                leader_id: String::new(),
+            },
             other => Self::Error(other.to_string()),
         }
     }
@@ -60,8 +82,12 @@ pub(super) fn error(out: &mut Vec<u8>, text: &str) {
 pub(super) fn refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     match refusal {
         Refusal::Error(text) => error(out, text),
-        Refusal::NotLeader => reply(out, Status::NotLeader, |out| {
-            out.extend_from_slice(br#"{"error":"not leader","leader":"","leader_id":""}"#);
+        Refusal::NotLeader { leader, leader_id } => reply(out, Status::NotLeader, |out| {
+            out.extend_from_slice(br#"{"error":"not leader","leader":"#);
+            put_string(out, leader);
+            out.extend_from_slice(br#","leader_id":"#);
+            put_string(out, leader_id);
+            out.push(b'}');
         }),
     }
 }
@@ -122,8 +148,20 @@ pub(super) fn statistics(out: &mut Vec<u8>, stats: &Stats) {
     }
 }
 
-pub(super) fn no_cluster(out: &mut Vec<u8>) {
-    reply(out, Status::Ok, |out| out.extend_from_slice(br#"{"enabled":false}"#));
+/// `None`: this node is alone by configuration.
+pub(super) fn cluster_status(out: &mut Vec<u8>, status: Option<&ClusterStatus>) {
+    reply(out, Status::Ok, |out| cluster_status::put(out, status));
+}
+
+/// A node joined or was removed.
+pub(super) fn cluster_change(out: &mut Vec<u8>, status: &str, node_id: &str) {
+    reply(out, Status::Ok, |out| {
+        out.extend_from_slice(br#"{"status":"#);
+        put_string(out, status);
+        out.extend_from_slice(br#","node_id":"#);
+        put_string(out, node_id);
+        out.push(b'}');
+    });
 }
 
 /// A member with the headers, left out when there are none.
@@ -188,9 +226,22 @@ mod tests {
         error(&mut out, "unknown command: 0x7f");
         assert_eq!(out, b"\x01\x21\x00\x00\x00{\"error\":\"unknown command: 0x7f\"}");
         out.clear();
-        refusal(&mut out, &Refusal::NotLeader);
-        assert_eq!(&out[5..], br#"{"error":"not leader","leader":"","leader_id":""}"#);
-        assert_eq!(out[0], 3);
+        let mut not_leader = |leader: &str, leader_id: &str| {
+            out.clear();
+            let error = ServiceError::NotLeader {
+                leader: leader.to_owned(),
+                leader_id: leader_id.to_owned(),
+            };
+            refusal(&mut out, &Refusal::from(&error));
+            assert_eq!(out[0], 3);
+            out[5..].to_vec()
+        };
+        assert_eq!(
+            not_leader("", ""),
+            br#"{"error":"not leader","leader":"","leader_id":""}"#
+        );
+        let known = br#"{"error":"not leader","leader":"10.0.0.2:9091","leader_id":"n2"}"#;
+        assert_eq!(not_leader("10.0.0.2:9091", "n2"), known);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
-use super::body::{Headers, Members, headers, integer, read, text};
 use super::command::Command;
+use crate::doors::body::{Headers, Members, headers, integer, read, text};
 
 const TOPIC_REQUIRED: &str = "topic is required";
+const INVALID_JSON: &str = "invalid json";
 
 /// A request whose body was read.
 #[derive(Debug, PartialEq)]
@@ -34,6 +35,10 @@ pub(super) enum Single<'a> {
     /// `None`: no limit.
     Prefetch(Option<usize>),
     ConfirmSelect,
+    /// Without clustering, what is wrong with the body does not matter.
+    ClusterJoin(Result<ClusterJoin<'a>, &'static str>),
+    /// With the name of the node.
+    ClusterLeave(Result<Cow<'a, str>, &'static str>),
     ClusterStatus,
     /// What is wrong with it.
     Refused(Cow<'static, str>),
@@ -51,7 +56,8 @@ impl<'a> Request<'a> {
             Command::Auth => Single::Auth(read::<Auth<'_>>(body).ok().map(|auth| auth.api_key)),
             Command::Prefetch => Single::prefetch(body),
             Command::ConfirmSelect => Single::ConfirmSelect,
-            Command::ClusterChange => Single::Refused("clustering is not enabled".into()),
+            Command::ClusterJoin => Single::ClusterJoin(ClusterJoin::of(body)),
+            Command::ClusterLeave => Single::ClusterLeave(ClusterLeave::of(body)),
             Command::ClusterStatus => Single::ClusterStatus,
             Command::Unavailable(name) => Single::Refused(format!("{name} is not available in this version").into()),
             Command::Unknown(code) => Single::Refused(format!("unknown command: 0x{code:02x}").into()),
@@ -80,7 +86,7 @@ impl<'a> Request<'a> {
         match read::<Settle<'_>>(body) {
             Ok(settle) if settle.id.is_empty() => Self::refused("id is required"),
             Ok(settle) => how(settle.id),
-            Err(_) => Self::refused("invalid json"),
+            Err(_) => Self::refused(INVALID_JSON),
         }
     }
 
@@ -183,6 +189,60 @@ impl<'de> Members<'de> for Auth<'de> {
     }
 }
 
+/// CLUSTER_JOIN: a node that is to vote.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ClusterJoin<'a> {
+    pub(super) node_id: Cow<'a, str>,
+    pub(super) addr: Cow<'a, str>,
+}
+
+impl<'a> ClusterJoin<'a> {
+    fn of(body: &'a [u8]) -> Result<Self, &'static str> {
+        match read::<Self>(body) {
+            Ok(join) if join.node_id.is_empty() || join.addr.is_empty() => Err("node_id and addr are required"),
+            Ok(join) => Ok(join),
+            Err(_) => Err(INVALID_JSON),
+        }
+    }
+}
+
+impl<'de> Members<'de> for ClusterJoin<'de> {
+    const NAMES: &'static [&'static str] = &["node_id", "addr"];
+
+    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "node_id" => self.node_id = text(map)?,
+            _ => self.addr = text(map)?,
+        }
+        Ok(())
+    }
+}
+
+/// CLUSTER_LEAVE.
+#[derive(Default)]
+struct ClusterLeave<'a> {
+    node_id: Cow<'a, str>,
+}
+
+impl<'a> ClusterLeave<'a> {
+    fn of(body: &'a [u8]) -> Result<Cow<'a, str>, &'static str> {
+        match read::<Self>(body) {
+            Ok(leave) if leave.node_id.is_empty() => Err("node_id is required"),
+            Ok(leave) => Ok(leave.node_id),
+            Err(_) => Err(INVALID_JSON),
+        }
+    }
+}
+
+impl<'de> Members<'de> for ClusterLeave<'de> {
+    const NAMES: &'static [&'static str] = &["node_id"];
+
+    fn set<A: MapAccess<'de>>(&mut self, _: &str, map: &mut A) -> Result<(), A::Error> {
+        self.node_id = text(map)?;
+        Ok(())
+    }
+}
+
 /// PREFETCH.
 #[derive(Default)]
 struct Prefetch {
@@ -200,8 +260,8 @@ impl<'de> Members<'de> for Prefetch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::InvalidBody;
     use super::*;
+    use crate::doors::body::InvalidBody;
     use proptest::prelude::*;
 
     fn publish(body: &str) -> Result<Publish<'_>, InvalidBody> {
@@ -378,8 +438,6 @@ mod tests {
             (0x09, "", "invalid prefetch payload"),
             (0x09, r#"{"count":"3"}"#, "invalid prefetch payload"),
             (0x02, "", "PUBLISH_TOPIC is not available in this version"),
-            (0x10, "x", "clustering is not enabled"),
-            (0x11, "{}", "clustering is not enabled"),
             (0x14, "", "EXCHANGE_DECLARE is not available in this version"),
             (0x15, "", "EXCHANGE_DELETE is not available in this version"),
             (0x16, "", "BIND_QUEUE is not available in this version"),
@@ -391,6 +449,35 @@ mod tests {
             (0xff, "{}", "unknown command: 0xff"),
         ] {
             assert_eq!(read_request(code, body), Request::refused(text), "{code:#x} {body}");
+        }
+    }
+
+    #[test]
+    fn changes_of_the_cluster_name_a_node() {
+        let join = |body| match read_request(0x10, body) {
+            Request::Single(Single::ClusterJoin(join)) => join.map(|join| (join.node_id, join.addr)),
+            other => panic!("{other:?}"),
+        };
+        let both = r#"{"node_id":"n4","addr":"10.0.0.4:9100","x":1}"#;
+        assert_eq!(join(both), Ok(("n4".into(), "10.0.0.4:9100".into())));
+        for body in [
+            "{}",
+            r#"{"node_id":"n4"}"#,
+            r#"{"addr":"a:1"}"#,
+            r#"{"node_id":"n4","addr":""}"#,
+        ] {
+            assert_eq!(join(body), Err("node_id and addr are required"), "{body}");
+        }
+        for body in ["", "x", "[]", r#"{"node_id":4,"addr":"a:1"}"#] {
+            assert_eq!(join(body), Err("invalid json"), "{body}");
+        }
+        for (body, wanted) in [
+            (r#"{"Node_Id":"n4"}"#, Ok("n4".into())),
+            ("{}", Err("node_id is required")),
+            ("", Err("invalid json")),
+        ] {
+            let wanted = Request::Single(Single::ClusterLeave(wanted));
+            assert_eq!(read_request(0x11, body), wanted, "{body}");
         }
     }
 

@@ -72,6 +72,11 @@ pub(super) fn integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<i64, A::Err
     Ok(map.next_value::<Option<i64>>()?.unwrap_or(0))
 }
 
+/// The value of a member that is true or false.
+pub(super) fn switch<'de, A: MapAccess<'de>>(map: &mut A) -> Result<bool, A::Error> {
+    Ok(map.next_value::<Option<bool>>()?.unwrap_or(false))
+}
+
 /// The value of a member that is an object of texts.
 pub(super) fn headers<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Headers<'de>, A::Error> {
     let read = map.next_value::<Option<HeadersObject<'de>>>()?;

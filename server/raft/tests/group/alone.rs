@@ -1,93 +1,14 @@
 //! A group on its own node, over a real log: proposals, outcomes, checkpoints, restarts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use boltq_core::{DecodeError, GroupId, Millis, NodeId};
-use boltq_log::{EntryId, Log, LogConfig, OsFiles, Storage};
-use boltq_raft::{ApplyError, Commands, Group, GroupConfig, GroupHandler, Joint, Proposal, ProposeError};
+use super::support::{Adder, add};
+use boltq_core::{GroupId, Millis, NodeId};
+use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_raft::{Group, GroupConfig, Joint, NoPeers, Proposal, ProposeError};
 use bytes::BufMut;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-
-/// Adds up numbers; the outcome is the sum so far. A zero cannot be applied.
-#[derive(Default)]
-struct Adder {
-    sum: Mutex<u64>,
-    leading: AtomicBool,
-    changed: Notify,
-}
-
-impl Adder {
-    async fn led(&self) {
-        while !self.leading.load(Ordering::Acquire) {
-            tokio::time::timeout(Duration::from_millis(10), self.changed.notified())
-                .await
-                .ok();
-        }
-    }
-}
-
-impl GroupHandler for Adder {
-    type Outcome = u64;
-
-    fn apply(&self, _entry: EntryId, commands: Commands<'_>) -> Result<Vec<u64>, ApplyError> {
-        let mut sum = self.sum.lock();
-        let mut outcomes = Vec::new();
-        for command in commands {
-            let bytes = command?.bytes;
-            if bytes.len() == 4 {
-                // The outcome is the sum before, from which the shares go on.
-                outcomes.push(*sum);
-                *sum += u64::from(u32::from_le_bytes(bytes.try_into().unwrap()));
-                continue;
-            }
-            let number = u64::from_le_bytes(bytes.try_into().unwrap());
-            if number == 0 {
-                return Err(DecodeError::Invalid {
-                    what: "number",
-                    why: "zero",
-                }
-                .into());
-            }
-            *sum += number;
-            outcomes.push(*sum);
-        }
-        Ok(outcomes)
-    }
-
-    /// Of a command `count, number`, which adds the number `count` times: the sum after the first `items`.
-    fn share(outcome: &mut u64, items: u32) -> u64 {
-        *outcome += u64::from(items);
-        *outcome
-    }
-
-    fn snapshot(&self) -> Vec<u8> {
-        self.sum.lock().to_le_bytes().to_vec()
-    }
-
-    fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
-        *self.sum.lock() = u64::from_le_bytes(state.try_into().unwrap());
-        Ok(())
-    }
-
-    fn leadership(&self, leading: bool) {
-        self.leading.store(leading, Ordering::Release);
-        self.changed.notify_waiters();
-    }
-}
-
-fn add(numbers: &[u64]) -> Proposal {
-    let mut proposal = Proposal::new();
-    for number in numbers {
-        proposal.begin().put_u64_le(*number);
-    }
-    proposal
-}
 
 const GROUP: GroupId = GroupId(1);
 
@@ -103,7 +24,7 @@ async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, 
     let adder = Arc::new(Adder::default());
     let mut group_config = GroupConfig::new(GROUP, NodeId(7), || Millis(1));
     config(&mut group_config);
-    let group = Group::open(group_config, log.group(GROUP), adder.clone())
+    let group = Group::open(group_config, log.group(GROUP), adder.clone(), Arc::new(NoPeers))
         .await
         .unwrap();
     adder.led().await;
@@ -120,6 +41,21 @@ async fn outcomes_come_back_in_the_order_of_the_commands() {
     assert_eq!(group.propose(add(&[1, 2, 3])).await.unwrap(), [1, 3, 6]);
     assert_eq!(group.propose(add(&[])).await.unwrap(), Vec::<u64>::new());
     assert_eq!(group.propose(add(&[4])).await.unwrap(), [10]);
+    group.shutdown().await;
+}
+
+/// An entry that the log refuses would end the group.
+#[tokio::test]
+async fn a_proposal_that_fits_into_no_entry_is_refused_to_its_caller_alone() {
+    let (_log, _adder, group) = open(Storage::Memory, |_| ()).await;
+    let mut huge = Proposal::new();
+    huge.begin().put_bytes(0, 65 << 20);
+    let error = group.propose(huge).await.unwrap_err();
+    assert!(
+        matches!(error, ProposeError::TooLarge { bytes, .. } if bytes > 65 << 20),
+        "{error}"
+    );
+    assert_eq!(group.propose(add(&[1, 2])).await.unwrap(), [1, 3]);
     group.shutdown().await;
 }
 
@@ -262,7 +198,7 @@ async fn a_failed_sync_stops_the_group() {
     let log = Log::open(config, Arc::new(files.clone())).unwrap();
     let adder = Arc::new(Adder::default());
     let group_config = GroupConfig::new(GROUP, NodeId(7), || Millis(1));
-    let group = Group::open(group_config, log.group(GROUP), adder.clone())
+    let group = Group::open(group_config, log.group(GROUP), adder.clone(), Arc::new(NoPeers))
         .await
         .unwrap();
     adder.led().await;

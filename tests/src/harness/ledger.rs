@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// The knowledge of all clients together. Messages are numbers that are published once.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     must: HashSet<u64>,
     may: HashSet<u64>,
     gone: HashSet<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Ledger {
 
 /// What one client saw happen, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// The publish was acknowledged.
     Published(u64),
     /// The publish was sent and got no answer.
@@ -29,7 +29,7 @@ pub(crate) enum Event {
 impl Ledger {
     /// Adds what clients saw. Of one message the publish has to come before the acknowledgement, so events of all
     /// publishers go first.
-    pub(crate) fn record(&mut self, events: impl IntoIterator<Item = Event>) {
+    pub fn record(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             match event {
                 Event::Published(number) => {
@@ -52,12 +52,12 @@ impl Ledger {
     }
 
     /// How many messages there can be.
-    pub(crate) fn bounds(&self) -> std::ops::RangeInclusive<u64> {
+    pub fn bounds(&self) -> std::ops::RangeInclusive<u64> {
         self.must.len() as u64..=(self.must.len() + self.may.len()) as u64
     }
 
     /// Compares with everything that is there, which is acknowledged and gone now.
-    pub(crate) fn settle(&mut self, found: &[u64]) {
+    pub fn settle(&mut self, found: &[u64]) {
         for number in found {
             assert!(
                 !self.gone.contains(number),

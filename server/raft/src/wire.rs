@@ -1,0 +1,471 @@
+//! What groups say to each other, in our own bytes.
+//!
+//! A request is `u8 version, u8 kind, body`, and so is an answer. Numbers are little-endian; `?` stands for a byte that says
+//! whether what follows is there.
+//!
+//! ```text
+//! append   vote, previous log id ?, commit log id ?, u32 count, entries: log id, u8 kind, u32 length, data
+//! vote     vote, last log id ?, u8 leadership transfer        (also for pre-votes)
+//! transfer vote, u64 node, last log id ?
+//! snapshot vote, log id, u32 length, membership               (the head of a transfer, see `snapshot`)
+//!
+//! vote     u64 term, u64 node, u8 committed
+//! log id   u64 term, u64 leader, u64 index
+//! ```
+
+use boltq_core::codec::{Reader, put_bytes, put_len};
+use boltq_core::{DecodeError, LogIndex, NodeId, Term};
+use boltq_log::{Entry, EntryId};
+use bytes::{BufMut, Bytes, BytesMut};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+
+use crate::encoding::{to_entry, to_entry_id, to_log_id, to_raft_entry};
+use crate::types::{LogId, TypeConfig, Vote};
+
+const VERSION: u8 = 1;
+/// Version and kind.
+const HEAD_BYTES: usize = 2;
+/// Log id, kind and length of an entry.
+const ENTRY_HEAD_BYTES: usize = 24 + 1 + 4;
+
+/// A request to a group.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Append(AppendEntriesRequest<TypeConfig>),
+    Vote(VoteRequest<TypeConfig>),
+    PreVote(VoteRequest<TypeConfig>),
+    Transfer(TransferLeaderRequest<TypeConfig>),
+}
+
+mod kind {
+    pub(super) const APPEND: u8 = 1;
+    pub(super) const VOTE: u8 = 2;
+    pub(super) const PRE_VOTE: u8 = 3;
+    pub(super) const TRANSFER: u8 = 4;
+    pub(super) const SNAPSHOT: u8 = 5;
+}
+
+mod append {
+    pub(super) const SUCCESS: u8 = 0;
+    pub(super) const PARTIAL: u8 = 1;
+    pub(super) const CONFLICT: u8 = 2;
+    pub(super) const HIGHER_VOTE: u8 = 3;
+}
+
+mod transfer {
+    pub(super) const ACCEPTED: u8 = 0;
+    pub(super) const VOTE_CHANGED: u8 = 1;
+    pub(super) const NOT_FLUSHED: u8 = 2;
+}
+
+impl Request {
+    pub(crate) fn encode(self) -> Bytes {
+        match self {
+            Self::Append(request) => encode_append(request),
+            Self::Vote(request) => encode_vote(kind::VOTE, &request),
+            Self::PreVote(request) => encode_vote(kind::PRE_VOTE, &request),
+            Self::Transfer(request) => {
+                let mut out = head(kind::TRANSFER, 64);
+                put_vote(&mut out, request.from_leader());
+                out.put_u64_le(*request.to_node_id());
+                put_log_id(&mut out, request.last_log_id());
+                out.freeze()
+            }
+        }
+    }
+
+    /// Entries share the memory of `bytes`.
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let request = match read_head(&mut reader)? {
+            kind::APPEND => Self::Append(read_append(&mut reader, bytes)?),
+            kind::VOTE => Self::Vote(read_vote_request(&mut reader)?),
+            kind::PRE_VOTE => Self::PreVote(read_vote_request(&mut reader)?),
+            kind::TRANSFER => {
+                let (from, to) = (read_vote(&mut reader)?, reader.u64("target of a transfer")?);
+                Self::Transfer(TransferLeaderRequest::new(from, to, read_log_id(&mut reader)?))
+            }
+            kind => return Err(unknown("request kind", kind)),
+        };
+        reader.end("request")?;
+        Ok(request)
+    }
+}
+
+fn encode_append(request: AppendEntriesRequest<TypeConfig>) -> Bytes {
+    let entries: Vec<Entry> = request.entries.into_iter().map(to_entry).collect();
+    let data: usize = entries.iter().map(|entry| ENTRY_HEAD_BYTES + entry.data.len()).sum();
+    let mut out = head(kind::APPEND, 80 + data);
+    put_vote(&mut out, &request.vote);
+    put_log_id(&mut out, request.prev_log_id.as_ref());
+    put_log_id(&mut out, request.leader_commit.as_ref());
+    put_len(&mut out, entries.len());
+    for entry in entries {
+        put_entry_id(&mut out, entry.id);
+        out.put_u8(entry.kind);
+        put_bytes(&mut out, &entry.data);
+    }
+    out.freeze()
+}
+
+fn read_append(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<AppendEntriesRequest<TypeConfig>, DecodeError> {
+    let vote = read_vote(reader)?;
+    let prev_log_id = read_log_id(reader)?;
+    let leader_commit = read_log_id(reader)?;
+    let count = reader.count(ENTRY_HEAD_BYTES, "entries")?;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = read_entry_id(reader)?;
+        let kind = reader.u8("entry kind")?;
+        let data = bytes.slice_ref(reader.bytes("entry data")?);
+        entries.push(to_raft_entry(Entry { id, kind, data })?);
+    }
+    Ok(AppendEntriesRequest {
+        vote,
+        prev_log_id,
+        entries,
+        leader_commit,
+    })
+}
+
+fn encode_vote(kind: u8, request: &VoteRequest<TypeConfig>) -> Bytes {
+    let mut out = head(kind, 64);
+    put_vote(&mut out, &request.vote);
+    put_log_id(&mut out, request.last_log_id.as_ref());
+    out.put_u8(u8::from(request.leadership_transfer));
+    out.freeze()
+}
+
+fn read_vote_request(reader: &mut Reader<'_>) -> Result<VoteRequest<TypeConfig>, DecodeError> {
+    let mut request = VoteRequest::new(read_vote(reader)?, read_log_id(reader)?);
+    request.leadership_transfer = read_flag(reader, "leadership transfer")?;
+    Ok(request)
+}
+
+pub(crate) fn encode_append_answer(answer: &AppendEntriesResponse<TypeConfig>) -> Bytes {
+    let mut out = head(kind::APPEND, 32);
+    match answer {
+        AppendEntriesResponse::Success => out.put_u8(append::SUCCESS),
+        AppendEntriesResponse::PartialSuccess(last) => {
+            out.put_u8(append::PARTIAL);
+            put_log_id(&mut out, last.as_ref());
+        }
+        AppendEntriesResponse::Conflict => out.put_u8(append::CONFLICT),
+        AppendEntriesResponse::HigherVote(vote) => {
+            out.put_u8(append::HIGHER_VOTE);
+            put_vote(&mut out, vote);
+        }
+    }
+    out.freeze()
+}
+
+pub(crate) fn decode_append_answer(bytes: &[u8]) -> Result<AppendEntriesResponse<TypeConfig>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::APPEND)?;
+    let answer = match reader.u8("answer to an append")? {
+        append::SUCCESS => AppendEntriesResponse::Success,
+        append::PARTIAL => AppendEntriesResponse::PartialSuccess(read_log_id(&mut reader)?),
+        append::CONFLICT => AppendEntriesResponse::Conflict,
+        append::HIGHER_VOTE => AppendEntriesResponse::HigherVote(read_vote(&mut reader)?),
+        other => return Err(unknown("answer to an append", other)),
+    };
+    reader.end("answer")?;
+    Ok(answer)
+}
+
+pub(crate) fn encode_vote_answer(answer: &VoteResponse<TypeConfig>) -> Bytes {
+    let mut out = head(kind::VOTE, 64);
+    put_vote(&mut out, &answer.vote);
+    out.put_u8(u8::from(answer.vote_granted));
+    put_log_id(&mut out, answer.last_log_id.as_ref());
+    out.freeze()
+}
+
+pub(crate) fn decode_vote_answer(bytes: &[u8]) -> Result<VoteResponse<TypeConfig>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::VOTE)?;
+    let vote = read_vote(&mut reader)?;
+    let granted = read_flag(&mut reader, "vote granted")?;
+    let answer = VoteResponse::new(vote, read_log_id(&mut reader)?, granted);
+    reader.end("answer")?;
+    Ok(answer)
+}
+
+pub(crate) fn encode_transfer_answer(answer: &TransferLeaderResponse<TypeConfig>) -> Bytes {
+    let mut out = head(kind::TRANSFER, 64);
+    match answer {
+        Ok(()) => out.put_u8(transfer::ACCEPTED),
+        Err(TransferLeaderError::VoteChanged { expected, actual }) => {
+            out.put_u8(transfer::VOTE_CHANGED);
+            put_vote(&mut out, expected);
+            put_vote(&mut out, actual);
+        }
+        Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+            out.put_u8(transfer::NOT_FLUSHED);
+            put_log_id(&mut out, expected.as_ref());
+            put_log_id(&mut out, actual.as_ref());
+        }
+    }
+    out.freeze()
+}
+
+pub(crate) fn decode_transfer_answer(bytes: &[u8]) -> Result<TransferLeaderResponse<TypeConfig>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::TRANSFER)?;
+    let answer = match reader.u8("answer to a transfer")? {
+        transfer::ACCEPTED => Ok(()),
+        transfer::VOTE_CHANGED => Err(TransferLeaderError::VoteChanged {
+            expected: read_vote(&mut reader)?,
+            actual: read_vote(&mut reader)?,
+        }),
+        transfer::NOT_FLUSHED => Err(TransferLeaderError::LogNotFlushed {
+            expected: read_log_id(&mut reader)?,
+            actual: read_log_id(&mut reader)?,
+        }),
+        other => return Err(unknown("answer to a transfer", other)),
+    };
+    reader.end("answer")?;
+    Ok(answer)
+}
+
+/// The head of a snapshot: whose, up to where, and the membership there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotHead {
+    pub(crate) vote: Vote,
+    pub(crate) applied: EntryId,
+    pub(crate) membership: Bytes,
+}
+
+impl SnapshotHead {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = head(kind::SNAPSHOT, 64 + self.membership.len());
+        put_vote(&mut out, &self.vote);
+        put_entry_id(&mut out, self.applied);
+        put_bytes(&mut out, &self.membership);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        expect(&mut reader, kind::SNAPSHOT)?;
+        let head = Self {
+            vote: read_vote(&mut reader)?,
+            applied: read_entry_id(&mut reader)?,
+            membership: bytes.slice_ref(reader.bytes("membership")?),
+        };
+        reader.end("head of a snapshot")?;
+        Ok(head)
+    }
+}
+
+pub(crate) fn encode_snapshot_answer(vote: &Vote) -> Bytes {
+    let mut out = head(kind::SNAPSHOT, 32);
+    put_vote(&mut out, vote);
+    out.freeze()
+}
+
+pub(crate) fn decode_snapshot_answer(bytes: &[u8]) -> Result<Vote, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::SNAPSHOT)?;
+    let vote = read_vote(&mut reader)?;
+    reader.end("answer")?;
+    Ok(vote)
+}
+
+fn head(kind: u8, body_bytes: usize) -> BytesMut {
+    let mut out = BytesMut::with_capacity(HEAD_BYTES + body_bytes);
+    out.put_u8(VERSION);
+    out.put_u8(kind);
+    out
+}
+
+fn read_head(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
+    match reader.u8("version")? {
+        VERSION => reader.u8("kind"),
+        other => Err(unknown("version of a message between nodes", other)),
+    }
+}
+
+fn expect(reader: &mut Reader<'_>, kind: u8) -> Result<(), DecodeError> {
+    match read_head(reader)? {
+        read if read == kind => Ok(()),
+        other => Err(unknown("kind of an answer", other)),
+    }
+}
+
+fn unknown(what: &'static str, value: u8) -> DecodeError {
+    DecodeError::Unknown {
+        what,
+        value: u64::from(value),
+    }
+}
+
+fn put_vote(out: &mut BytesMut, vote: &Vote) {
+    out.put_u64_le(vote.leader_id.term);
+    out.put_u64_le(vote.leader_id.node_id);
+    out.put_u8(u8::from(vote.committed));
+}
+
+fn read_vote(reader: &mut Reader<'_>) -> Result<Vote, DecodeError> {
+    let (term, node) = (reader.u64("vote term")?, reader.u64("vote node")?);
+    Ok(if read_flag(reader, "vote committed")? {
+        Vote::new_committed(term, node)
+    } else {
+        Vote::new(term, node)
+    })
+}
+
+fn read_flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+    match reader.u8(what)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(unknown(what, other)),
+    }
+}
+
+fn put_log_id(out: &mut BytesMut, id: Option<&LogId>) {
+    match id {
+        None => out.put_u8(0),
+        Some(id) => {
+            out.put_u8(1);
+            put_entry_id(out, to_entry_id(id));
+        }
+    }
+}
+
+fn read_log_id(reader: &mut Reader<'_>) -> Result<Option<LogId>, DecodeError> {
+    Ok(if read_flag(reader, "log id")? {
+        Some(to_log_id(read_entry_id(reader)?))
+    } else {
+        None
+    })
+}
+
+fn put_entry_id(out: &mut BytesMut, id: EntryId) {
+    out.put_u64_le(id.term.0);
+    out.put_u64_le(id.leader.0);
+    out.put_u64_le(id.index.0);
+}
+
+fn read_entry_id(reader: &mut Reader<'_>) -> Result<EntryId, DecodeError> {
+    Ok(EntryId {
+        term: Term(reader.u64("entry term")?),
+        leader: NodeId(reader.u64("entry leader")?),
+        index: LogIndex(reader.u64("entry index")?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::EntryPayload;
+
+    use super::*;
+    use crate::types::{EntryData, RaftEntry};
+
+    fn log_id(term: u64, index: u64) -> LogId {
+        to_log_id(EntryId {
+            term: Term(term),
+            leader: NodeId(7),
+            index: LogIndex(index),
+        })
+    }
+
+    fn requests() -> Vec<Bytes> {
+        let entry = |index, payload| RaftEntry {
+            log_id: log_id(3, index),
+            payload,
+        };
+        let append = AppendEntriesRequest {
+            vote: Vote::new_committed(3, 7),
+            prev_log_id: Some(log_id(2, 9)),
+            entries: vec![
+                entry(10, EntryPayload::Blank),
+                entry(11, EntryPayload::Normal(EntryData(Bytes::from_static(b"commands")))),
+            ],
+            leader_commit: None,
+        };
+        let mut vote = VoteRequest::new(Vote::new(4, 8), Some(log_id(3, 11)));
+        vote.leadership_transfer = true;
+        let transfer = TransferLeaderRequest::new(Vote::new_committed(3, 7), 8, None);
+        [
+            Request::Append(append),
+            Request::Vote(vote.clone()),
+            Request::PreVote(vote),
+            Request::Transfer(transfer),
+        ]
+        .map(Request::encode)
+        .to_vec()
+    }
+
+    #[test]
+    fn requests_come_back_and_cut_ones_are_refused() {
+        for bytes in requests() {
+            let again = Request::decode(&bytes).unwrap().encode();
+            assert_eq!(again, bytes);
+            for end in 0..bytes.len() {
+                assert!(Request::decode(&bytes.slice(..end)).is_err(), "{end} of {bytes:?}");
+            }
+            let longer = Bytes::from([&bytes[..], &[0]].concat());
+            assert!(Request::decode(&longer).is_err());
+        }
+    }
+
+    #[test]
+    fn answers_come_back() {
+        for answer in [
+            AppendEntriesResponse::Success,
+            AppendEntriesResponse::PartialSuccess(Some(log_id(1, 2))),
+            AppendEntriesResponse::PartialSuccess(None),
+            AppendEntriesResponse::Conflict,
+            AppendEntriesResponse::HigherVote(Vote::new(9, 1)),
+        ] {
+            assert_eq!(decode_append_answer(&encode_append_answer(&answer)), Ok(answer));
+        }
+        for granted in [true, false] {
+            let answer = VoteResponse::new(Vote::new(9, 1), Some(log_id(1, 2)), granted);
+            assert_eq!(decode_vote_answer(&encode_vote_answer(&answer)), Ok(answer));
+        }
+        let (expected, actual) = (Vote::new(9, 1), Vote::new_committed(9, 1));
+        for answer in [
+            Ok(()),
+            Err(TransferLeaderError::VoteChanged { expected, actual }),
+            Err(TransferLeaderError::LogNotFlushed {
+                expected: Some(log_id(1, 2)),
+                actual: None,
+            }),
+        ] {
+            assert_eq!(decode_transfer_answer(&encode_transfer_answer(&answer)), Ok(answer));
+        }
+        assert_eq!(decode_snapshot_answer(&encode_snapshot_answer(&expected)), Ok(expected));
+    }
+
+    #[test]
+    fn the_head_of_a_snapshot_comes_back() {
+        let head = SnapshotHead {
+            vote: Vote::new_committed(1, 2),
+            applied: to_entry_id(&log_id(1, 2)),
+            membership: Bytes::from_static(b"members"),
+        };
+        let bytes = head.encode();
+        assert_eq!(SnapshotHead::decode(&bytes), Ok(head));
+        assert!(SnapshotHead::decode(&bytes.slice(1..)).is_err());
+    }
+
+    /// From another node, so anything may come.
+    #[test]
+    fn any_change_of_any_byte_is_read_or_refused() {
+        for bytes in requests() {
+            for at in 0..bytes.len() {
+                for value in [0, 1, 0x7f, 0xff] {
+                    let mut changed = bytes.to_vec();
+                    changed[at] = value;
+                    // Whether it is refused depends on what the byte means.
+                    let _ = Request::decode(&Bytes::from(changed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Groups of several nodes in one process, over a network that can be cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::support::{Adder, add};
+use boltq_core::{GroupId, Millis, NodeId};
+use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use parking_lot::Mutex;
+
+const GROUP: GroupId = GroupId(1);
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Who is there, and between whom nothing passes, in that direction.
+#[derive(Default)]
+struct Mesh {
+    nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
+    cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+}
+
+impl Mesh {
+    fn isolate(&self, node: NodeId) {
+        let others: Vec<NodeId> = self
+            .nodes
+            .lock()
+            .keys()
+            .copied()
+            .filter(|other| *other != node)
+            .collect();
+        let mut cut = self.cut.lock();
+        for other in others {
+            cut.insert((node, other));
+            cut.insert((other, node));
+        }
+    }
+
+    fn heal(&self) {
+        self.cut.lock().clear();
+    }
+
+    fn find(&self, from: NodeId, to: &Peer) -> Result<Arc<dyn Receiver>, TransportError> {
+        let unreachable = |why: &str| TransportError::Unreachable {
+            peer: to.clone(),
+            why: why.to_owned(),
+        };
+        if self.cut.lock().contains(&(from, to.node)) {
+            return Err(unreachable("cut"));
+        }
+        let receiver = self.nodes.lock().get(&to.node).cloned();
+        receiver.ok_or_else(|| unreachable("not there"))
+    }
+}
+
+/// The network as one node has it.
+struct Link {
+    mesh: Arc<Mesh>,
+    node: NodeId,
+}
+
+impl Transport for Link {
+    fn call(
+        &self,
+        to: &Peer,
+        _group: GroupId,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, TransportError>> {
+        let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
+        Box::pin(async move {
+            let receiver = mesh.find(node, &peer)?;
+            let answer = tokio::time::timeout(within, receiver.receive(request)).await;
+            mesh.find(
+                peer.node,
+                &Peer {
+                    node,
+                    address: String::new(),
+                },
+            )?;
+            match answer {
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(why)) => Err(TransportError::Refused { peer, why }),
+                Err(_) => Err(TransportError::TimedOut { peer }),
+            }
+        })
+    }
+
+    fn send(
+        &self,
+        to: &Peer,
+        _group: GroupId,
+        chunks: BoxStream<'static, Result<Bytes, String>>,
+        _within: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, TransportError>> {
+        let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
+        Box::pin(async move {
+            let receiver = mesh.find(node, &peer)?;
+            let answer = receiver.receive_chunks(chunks).await;
+            answer.map_err(|why| TransportError::Refused { peer, why })
+        })
+    }
+}
+
+struct Node {
+    id: NodeId,
+    group: Group<Adder>,
+    adder: Arc<Adder>,
+    _log: Log,
+}
+
+struct Cluster {
+    mesh: Arc<Mesh>,
+    dir: tempfile::TempDir,
+    nodes: Vec<Node>,
+    configure: fn(&mut GroupConfig),
+}
+
+fn peer(node: NodeId) -> Peer {
+    Peer {
+        node,
+        address: format!("node-{node}"),
+    }
+}
+
+async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
+    let storage = Storage::Disk {
+        dir: dir.join(id.to_string()),
+    };
+    let config = LogConfig {
+        storage,
+        wal_file_bytes: 1 << 20,
+        ..LogConfig::default()
+    };
+    let log = Log::open(config, Arc::new(OsFiles)).unwrap();
+    let adder = Arc::new(Adder::default());
+    let mut config = GroupConfig::new(GROUP, id, || Millis(1));
+    config.address = peer(id).address;
+    config.found = id == NodeId(1);
+    configure(&mut config);
+    let link = Arc::new(Link {
+        mesh: mesh.clone(),
+        node: id,
+    });
+    let group = Group::open(config, log.group(GROUP), adder.clone(), link)
+        .await
+        .unwrap();
+    mesh.nodes.lock().insert(id, Arc::new(group.clone()));
+    Node {
+        id,
+        group,
+        adder,
+        _log: log,
+    }
+}
+
+impl Cluster {
+    /// Node 1 founds the group, the others join.
+    async fn start(voters: u64, learners: u64) -> Self {
+        Self::start_with(voters, learners, |_| ()).await
+    }
+
+    async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+        let mut cluster = Self {
+            mesh: Arc::default(),
+            dir: tempfile::tempdir().unwrap(),
+            nodes: Vec::new(),
+            configure,
+        };
+        for id in 1..=voters + learners {
+            let node = open(&cluster.mesh, cluster.dir.path(), NodeId(id), configure).await;
+            cluster.nodes.push(node);
+        }
+        cluster.node(1).adder.led().await;
+        for id in 2..=voters + learners {
+            cluster.node(1).group.add_learner(&peer(NodeId(id))).await.unwrap();
+        }
+        for id in 2..=voters {
+            cluster.node(1).group.promote(NodeId(id)).await.unwrap();
+        }
+        cluster
+    }
+
+    fn node(&self, id: u64) -> &Node {
+        self.nodes.iter().find(|node| node.id == NodeId(id)).unwrap()
+    }
+
+    async fn leader(&self) -> &Node {
+        self.leader_but(None).await
+    }
+
+    /// A node other than `not` that leads.
+    async fn leader_but(&self, not: Option<NodeId>) -> &Node {
+        let found = async {
+            loop {
+                let leads = |node: &&Node| Some(node.id) != not && node.adder.leads();
+                if let Some(node) = self.nodes.iter().find(leads) {
+                    return node;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, found).await.expect("somebody leads")
+    }
+
+    async fn all_have(&self, sum: u64) {
+        let same = async {
+            while !self.nodes.iter().all(|node| *node.adder.sum.lock() == sum) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let outcome = tokio::time::timeout(DEADLINE, same).await;
+        let sums: Vec<u64> = self.nodes.iter().map(|node| *node.adder.sum.lock()).collect();
+        assert!(outcome.is_ok(), "{sums:?} instead of {sum}");
+    }
+
+    /// The node stops as if it were killed.
+    async fn kill(&mut self, id: NodeId) {
+        self.mesh.nodes.lock().remove(&id);
+        let at = self.nodes.iter().position(|node| node.id == id).unwrap();
+        self.nodes.remove(at).group.shutdown().await;
+    }
+
+    async fn restart(&mut self, id: NodeId) {
+        let node = open(&self.mesh, self.dir.path(), id, self.configure).await;
+        self.nodes.push(node);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_leader_answers_is_on_every_node() {
+    let cluster = Cluster::start(3, 1).await;
+    let leader = cluster.leader().await;
+    for number in 1..=50 {
+        leader.group.propose(add(&[number])).await.unwrap();
+    }
+    cluster.all_have(50 * 51 / 2).await;
+    let follower = cluster.node(2);
+    let refused = follower.group.propose(add(&[1])).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            ProposeError::NotLeader {
+                leader: Some(NodeId(1))
+            }
+        ),
+        "{refused}"
+    );
+    let voters: Vec<bool> = leader.group.members().iter().map(|member| member.voter).collect();
+    assert_eq!(voters, [true, true, true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_dies_is_replaced_and_catches_up_when_it_is_back() {
+    let mut cluster = Cluster::start(3, 0).await;
+    let mut sum = 0;
+    for round in 1..=3 {
+        let dead = cluster.leader().await.id;
+        cluster.leader().await.group.propose(add(&[round])).await.unwrap();
+        cluster.kill(dead).await;
+        let leader = cluster.leader().await;
+        leader.group.propose(add(&[100])).await.unwrap();
+        sum += round + 100;
+        cluster.all_have(sum).await;
+        cluster.restart(dead).await;
+        cluster.all_have(sum).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_majority_answers_nothing_and_its_tail_goes() {
+    let cluster = Cluster::start(3, 0).await;
+    let old = cluster.leader().await;
+    old.group.propose(add(&[1])).await.unwrap();
+    cluster.mesh.isolate(old.id);
+    let lost = tokio::time::timeout(Duration::from_millis(300), old.group.propose(add(&[1000]))).await;
+    assert!(lost.is_err(), "{lost:?}");
+    let new = cluster.leader_but(Some(old.id)).await;
+    new.group.propose(add(&[2])).await.unwrap();
+    cluster.mesh.heal();
+    cluster.all_have(3).await;
+    assert!(!old.adder.leads());
+}
+
+/// Two of three nodes are needed; a learner that has everything does not make up for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_counts_for_nothing() {
+    let mut cluster = Cluster::start(3, 2).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.all_have(1).await;
+    let leader = cluster.leader().await.id;
+    for id in (1..=3).map(NodeId).filter(|id| *id != leader) {
+        cluster.kill(id).await;
+    }
+    let alone = &cluster.node(leader.0).group;
+    let open = tokio::time::timeout(Duration::from_secs(2), alone.propose(add(&[1000]))).await;
+    assert!(open.is_err() || open.is_ok_and(|outcome| outcome.is_err()));
+    assert!(cluster.nodes.iter().all(|node| *node.adder.sum.lock() == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_over_and_members_come_and_go() {
+    let cluster = Cluster::start(3, 1).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.leader().await.group.hand_over(NodeId(2)).await;
+    let second = cluster.leader_but(Some(NodeId(1))).await;
+    assert_eq!(second.id, NodeId(2));
+    second.group.promote(NodeId(4)).await.unwrap();
+    second.group.promote(NodeId(4)).await.unwrap();
+    second.group.add_learner(&peer(NodeId(4))).await.unwrap();
+    second.group.remove(NodeId(3)).await.unwrap();
+    second.group.remove(NodeId(3)).await.unwrap();
+    let members: Vec<(u64, bool)> = second
+        .group
+        .members()
+        .iter()
+        .map(|member| (member.peer.node.0, member.voter))
+        .collect();
+    assert_eq!(members, [(1, true), (2, true), (4, true)]);
+    let moved = Peer {
+        node: NodeId(4),
+        address: "elsewhere".to_owned(),
+    };
+    second.group.add_learner(&moved).await.unwrap();
+    assert_eq!(second.group.members()[2].peer, moved);
+    assert!(second.group.members()[2].voter, "a new address does not cost the vote");
+    second.group.propose(add(&[1])).await.unwrap();
+}
+
+/// Checkpoints after every few entries, and next to nothing is kept beyond them.
+fn forgetful(config: &mut GroupConfig) {
+    config.checkpoint_interval_bytes = 2 << 10;
+    config.kept_entries_bytes = 256;
+}
+
+async fn write_until_purged(leader: &Node, after: u64) -> u64 {
+    let mut sum = 0;
+    let write = async {
+        while leader
+            .group
+            .log()
+            .raft_state()
+            .purged
+            .is_none_or(|purged| purged.index.0 <= after)
+        {
+            leader.group.propose(add(&[1; 10])).await.unwrap();
+            sum += 10;
+        }
+    };
+    tokio::time::timeout(DEADLINE, write)
+        .await
+        .expect("entries are given up");
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_was_away_for_too_long_gets_a_snapshot_and_keeps_it() {
+    let mut cluster = Cluster::start_with(3, 0, forgetful).await;
+    let mut sum = 0;
+    let away = (2..=3)
+        .map(NodeId)
+        .find(|id| !cluster.node(id.0).adder.leads())
+        .unwrap();
+    for _ in 0..3 {
+        cluster.kill(away).await;
+        let leader = cluster.leader().await;
+        let last = leader.group.status().last.unwrap().0;
+        sum += write_until_purged(leader, last).await;
+        cluster.restart(away).await;
+        cluster.all_have(sum).await;
+        // What it got stands in its log: it is there after a restart, and entries follow it.
+        cluster.kill(away).await;
+        cluster.restart(away).await;
+        cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+        sum += 1;
+        cluster.all_have(sum).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_node_gets_a_snapshot_while_the_leader_goes_on() {
+    let mut cluster = Cluster::start_with(1, 0, forgetful).await;
+    let mut sum = write_until_purged(cluster.node(1), 10).await;
+    for id in 2..=3 {
+        let node = open(&cluster.mesh, cluster.dir.path(), NodeId(id), forgetful).await;
+        cluster.nodes.push(node);
+        let leader = &cluster.node(1).group;
+        leader.add_learner(&peer(NodeId(id))).await.unwrap();
+        for _ in 0..100 {
+            leader.propose(add(&[1])).await.unwrap();
+        }
+        sum += 100;
+        cluster.all_have(sum).await;
+        cluster.node(1).group.promote(NodeId(id)).await.unwrap();
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// As after a power loss where syncs are not waited for. It is the follower that loses, and the others that have it all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_comes_back_with_less_than_it_confirmed_gets_it_again() {
+    let mut cluster = Cluster::start(3, 0).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.all_have(1).await;
+    let follower = (2..=3)
+        .map(NodeId)
+        .find(|id| !cluster.node(id.0).adder.leads())
+        .unwrap();
+    let (dir, old) = (
+        cluster.dir.path().join(follower.to_string()),
+        cluster.dir.path().join("old"),
+    );
+    cluster.kill(follower).await;
+    copy_dir(&dir, &old);
+    cluster.restart(follower).await;
+    for _ in 0..20 {
+        cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    }
+    cluster.all_have(21).await;
+    let (leader, term) = (cluster.leader().await.id, cluster.leader().await.group.status().term);
+    cluster.kill(follower).await;
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::rename(&old, &dir).unwrap();
+    cluster.restart(follower).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.all_have(22).await;
+    assert_eq!(
+        (cluster.leader().await.id, cluster.leader().await.group.status().term),
+        (leader, term)
+    );
+}

@@ -1,0 +1,7 @@
+//! Groups over real logs: alone, and with others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod alone;
+mod cluster;
+mod support;

@@ -1,0 +1,244 @@
+//! Any node takes any call: what only the leader can do is passed on to it, streams included.
+//!
+//! The call is not looked into. It goes to the messaging port of the leader with all its metadata, so the leader checks the
+//! API key as it would for the client. A call that was passed on once is not passed on again: the second node would know as
+//! little as the first, so the caller is told to try again.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response};
+use parking_lot::Mutex;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use tower::{Layer, Service};
+
+use crate::service::{Queues, ServiceError};
+
+/// Marks a call that a node has passed on.
+const FORWARDED: &str = "boltq-forwarded";
+/// For a connection to the leader to be there.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How often a call that was passed on looks whether the leader is still the same.
+const LOOK: Duration = Duration::from_millis(100);
+/// A leader that does not answer a ping is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// What may be under way on one stream, and on the connection.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Connections to former leaders that are kept.
+const CHANNELS_MAX: usize = 8;
+
+const SERVICE: &str = "/boltq.queue.v1.QueueService/";
+/// What every replica answers itself.
+const LOCAL: [&str; 2] = ["ListQueues", "GetQueue"];
+
+/// Whether only the leader can do it.
+fn needs_leader(path: &str) -> bool {
+    path.strip_prefix(SERVICE)
+        .is_some_and(|method| !LOCAL.contains(&method))
+}
+
+/// Wraps the services of a node.
+#[derive(Clone)]
+pub(super) struct ForwardLayer {
+    queues: Queues,
+    leaders: Arc<Leaders>,
+}
+
+impl ForwardLayer {
+    pub(super) fn new(queues: Queues) -> Self {
+        Self {
+            queues,
+            leaders: Arc::default(),
+        }
+    }
+}
+
+impl<S> Layer<S> for ForwardLayer {
+    type Service = Forward<S>;
+
+    fn layer(&self, inner: S) -> Forward<S> {
+        Forward {
+            inner,
+            queues: self.queues.clone(),
+            leaders: self.leaders.clone(),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Forward<S> {
+    inner: S,
+    queues: Queues,
+    leaders: Arc<Leaders>,
+}
+
+impl<S> Service<Request<Body>> for Forward<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let here = !needs_leader(request.uri().path())
+            || self.queues.is_leading()
+            || request.headers().contains_key(FORWARDED);
+        let leader = if here { String::new() } else { self.queues.leader().0 };
+        if leader.is_empty() {
+            // What only the leader can do, the service refuses.
+            return Box::pin(self.inner.call(request));
+        }
+        let channel = self.leaders.channel(&leader);
+        let queues = self.queues.clone();
+        Box::pin(async move { Ok(pass_on(request, queues, leader, channel).await) })
+    }
+}
+
+async fn pass_on(
+    request: Request<Body>,
+    queues: Queues,
+    leader: String,
+    channel: Result<Channel, String>,
+) -> Response<Body> {
+    let failed = |why: &dyn std::fmt::Display| {
+        tracing::debug!(leader, %why, "a call could not be passed on");
+        refusal(&leader).into_http::<Body>()
+    };
+    let mut channel = match channel {
+        Ok(channel) => channel,
+        Err(why) => return failed(&why),
+    };
+    let (mut head, body) = request.into_parts();
+    head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
+    let request = Request::from_parts(head, tonic::body::Body::new(body));
+    if let Err(error) = std::future::poll_fn(|context| channel.poll_ready(context)).await {
+        return failed(&error);
+    }
+    let answer = tokio::select! {
+        answer = channel.call(request) => answer,
+        () = no_longer_leads(&queues, &leader) => return failed(&"it no longer leads"),
+    };
+    match answer {
+        Ok(response) => response.map(|body| {
+            let leader = leader.clone();
+            Body::new(UntilItEnds {
+                body,
+                ended: Some(Box::pin(async move {
+                    no_longer_leads(&queues, &leader).await;
+                    refusal(&leader)
+                })),
+            })
+        }),
+        Err(error) => failed(&error),
+    }
+}
+
+fn refusal(leader: &str) -> Status {
+    Status::from(ServiceError::NotLeader {
+        leader: leader.to_owned(),
+        leader_id: String::new(),
+    })
+}
+
+/// Returns when this node no longer takes that one for the leader: a node that hangs does not say so itself.
+async fn no_longer_leads(queues: &Queues, leader: &str) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if queues.leader().0 != leader {
+            return;
+        }
+    }
+}
+
+/// An answer that ends with a status when the leader that gives it no longer leads.
+struct UntilItEnds<B> {
+    body: B,
+    ended: Option<BoxFuture<'static, Status>>,
+}
+
+impl<B: hyper::body::Body + Unpin> hyper::body::Body for UntilItEnds<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<B::Data>, B::Error>>> {
+        let Some(ended) = &mut self.ended else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(status) = ended.as_mut().poll(context) {
+            self.ended = None;
+            let mut trailers = http::HeaderMap::new();
+            // Only a status with bytes that no header can have is refused, and this one has none.
+            let written = status.add_header(&mut trailers);
+            return Poll::Ready(written.is_ok().then(|| Ok(hyper::body::Frame::trailers(trailers))));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended.is_none() || self.body.is_end_stream()
+    }
+}
+
+/// Connections to those that lead or led.
+#[derive(Default)]
+struct Leaders(Mutex<BTreeMap<String, Channel>>);
+
+impl Leaders {
+    fn channel(&self, address: &str) -> Result<Channel, String> {
+        let mut channels = self.0.lock();
+        if let Some(channel) = channels.get(address) {
+            return Ok(channel.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
+        let channel = endpoint
+            .connect_timeout(CONNECT_MAX)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .tcp_nodelay(true)
+            .connect_lazy();
+        if channels.len() >= CHANNELS_MAX {
+            channels.clear();
+        }
+        channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reads_of_replicas_stay() {
+        for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "Peek"] {
+            assert!(needs_leader(&format!("{SERVICE}{method}")), "{method}");
+        }
+        for path in [
+            "/boltq.queue.v1.QueueService/GetQueue",
+            "/grpc.health.v1.Health/Check",
+            "/",
+        ] {
+            assert!(!needs_leader(path), "{path}");
+        }
+    }
+}

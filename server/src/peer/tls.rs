@@ -1,0 +1,109 @@
+//! Mutual TLS between nodes: each side shows a certificate of the same authority.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::config::PeerTls;
+
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The files of mutual TLS are of no use.
+#[derive(Debug, thiserror::Error)]
+#[error("TLS between nodes: {what} {path:?}: {why}")]
+pub struct PeerTlsError {
+    what: &'static str,
+    path: std::path::PathBuf,
+    why: String,
+}
+
+/// Both directions.
+#[derive(Clone)]
+pub(super) struct Tls {
+    pub(super) connector: TlsConnector,
+    pub(super) acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    /// Reads the files. Blocks.
+    pub(super) fn load(files: &PeerTls) -> Result<Self, PeerTlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let roots = Arc::new(roots(&files.ca)?);
+        let chain = certificates("certificate", &files.cert)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(error("key", &files.key))?;
+        let client = client(&provider, &roots, chain.clone(), key.clone_key());
+        let client = client.map_err(error("certificate", &files.cert))?;
+        let server = server(provider, roots, chain, key).map_err(error("certificate", &files.cert))?;
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(client)),
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+        })
+    }
+}
+
+fn client(
+    provider: &Arc<CryptoProvider>,
+    roots: &Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, String> {
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots.clone())
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+    Ok(config)
+}
+
+fn server(
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(|error| error.to_string())?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+    Ok(config)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, PeerTlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("authorities", path)? {
+        roots.add(certificate).map_err(error("authorities", path))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerTlsError> {
+    let read = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(error(what, path))?;
+    if read.is_empty() {
+        return Err(error(what, path)("no certificate in it"));
+    }
+    Ok(read)
+}
+
+fn error<E: ToString>(what: &'static str, path: &Path) -> impl Fn(E) -> PeerTlsError {
+    move |why| PeerTlsError {
+        what,
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}

@@ -1,0 +1,153 @@
+//! What operators ask of the cluster: who is in it, and changes of that.
+
+use std::sync::Arc;
+
+use boltq_core::NodeId;
+
+use crate::cluster::{Cluster, ClusterError, group_name};
+
+/// The cluster as the doors use it; clones are cheap and share it. Without clustering there is none behind it.
+#[derive(Clone, Default)]
+pub struct Clustering {
+    cluster: Option<Arc<Cluster>>,
+}
+
+/// A node that is to join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// What it is called; empty: whatever it calls itself.
+    pub name: String,
+    /// Where other nodes reach it, host and port.
+    pub address: String,
+    /// Whether it is to vote.
+    pub voter: bool,
+}
+
+/// The cluster at one moment, as this node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// This node.
+    pub node: NodeStatus,
+    /// The id of the cluster, once it is known.
+    pub cluster: Option<u64>,
+    /// All nodes that belong to it, by name.
+    pub nodes: Vec<NodeStatus>,
+    /// The groups, the registry first.
+    pub groups: Vec<GroupView>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// Host and port for nodes.
+    pub raft: String,
+    /// Host and port for clients.
+    pub messaging: String,
+    /// Host and port for operators.
+    pub admin: String,
+    /// Whether it is to vote.
+    pub voter: bool,
+    /// What it runs.
+    pub version: String,
+}
+
+/// A group as this node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// `meta`, `queue`, `stream-0` …
+    pub name: String,
+    /// What this node is in it: `Leader`, `Follower`, `Candidate`, `Learner` or `Shutdown`.
+    pub state: &'static str,
+    /// Who leads it, as far as is known.
+    pub leader: Option<NodeId>,
+    /// The term.
+    pub term: u64,
+    /// The last entry in the log of this node.
+    pub last_index: u64,
+    /// The last entry that this node has applied.
+    pub applied_index: u64,
+    /// How often this node saw the leader change since its start.
+    pub leader_changes: u64,
+    /// Its members.
+    pub members: Vec<MemberView>,
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberView {
+    /// Who.
+    pub node: NodeId,
+    /// Where others reach it.
+    pub address: String,
+    /// Whether it votes now.
+    pub voter: bool,
+    /// Entries that it lacks; only the leader knows.
+    pub lag: Option<u64>,
+}
+
+impl Clustering {
+    /// Over a cluster, or over none.
+    pub(crate) fn new(cluster: Option<Arc<Cluster>>) -> Self {
+        Self { cluster }
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    fn cluster(&self) -> Result<&Cluster, ClusterError> {
+        self.cluster.as_deref().ok_or(ClusterError::NotEnabled)
+    }
+
+    /// The messaging address of the node that leads the queue plane and its name; both empty if nobody is known to.
+    #[must_use]
+    pub fn queue_leader(&self) -> (String, String) {
+        let leader = self.cluster.as_ref().and_then(|cluster| cluster.queue_leader());
+        leader.map_or_else(Default::default, |leader| (leader.messaging, leader.name))
+    }
+
+    /// What there is; nothing without clustering.
+    #[must_use]
+    pub fn status(&self) -> Option<ClusterStatus> {
+        self.cluster.as_ref().map(|cluster| cluster.status())
+    }
+
+    /// Takes a node into the cluster, or tells the others its new address. It gets everything from then on, and a voter
+    /// votes once it has caught up. Forwarded to the leader. Joining again is harmless.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn join(&self, request: JoinRequest) -> Result<NodeStatus, ClusterError> {
+        self.cluster()?.join(request).await
+    }
+
+    /// Takes a node out of the cluster, for good. Forwarded to the leader.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn leave(&self, name: &str) -> Result<(), ClusterError> {
+        self.cluster()?.leave(name).await
+    }
+
+    /// Hands the leadership of a group (`meta`, `queue`, …) to a node, or to any other voter if `to` is empty. Forwarded to
+    /// the leader. Returns when the other node leads.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn transfer(&self, group: &str, to: &str) -> Result<NodeStatus, ClusterError> {
+        self.cluster()?.transfer(group, to).await
+    }
+
+    /// The names of the groups.
+    #[must_use]
+    pub fn group_names(&self) -> Vec<String> {
+        let groups = self.cluster.as_ref().map(|cluster| cluster.group_ids());
+        groups.unwrap_or_default().into_iter().map(group_name).collect()
+    }
+}

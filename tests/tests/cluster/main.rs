@@ -1,0 +1,10 @@
+//! Several real processes that are one cluster: nodes are killed, stopped, paused, wiped, added and removed.
+//!
+//! What the network can do to them is the business of the simulator; here the kernel, the file system and the sockets are
+//! real.
+
+mod doors;
+mod failover;
+mod load;
+mod membership;
+mod tcp_forward;

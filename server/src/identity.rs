@@ -30,21 +30,29 @@ pub enum IdentityError {
     },
 }
 
-/// The id that is kept in `data_dir`; a new one if the directory has none.
+/// The id that is kept in `data_dir`, if there is one.
 ///
 /// # Errors
-/// The file is damaged, or cannot be read or written.
-pub(crate) fn load_or_create(data_dir: &Path, new_id: impl FnOnce() -> u64) -> Result<NodeId, IdentityError> {
+/// The file is damaged, or cannot be read.
+pub(crate) fn load(data_dir: &Path) -> Result<Option<NodeId>, IdentityError> {
     let path = data_dir.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => parse(&text).ok_or(IdentityError::Damaged { path }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let id = NodeId(new_id().max(1));
-            create(data_dir, &path, id).map_err(|source| IdentityError::Io { path, source })?;
-            Ok(id)
-        }
+        Ok(text) => parse(&text).map(Some).ok_or(IdentityError::Damaged { path }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(IdentityError::Io { path, source }),
     }
+}
+
+/// Keeps a new id in `data_dir`. Written after the log was opened for the first time: from then on a directory that has an
+/// id and no log has lost it.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn create(data_dir: &Path, new_id: u64) -> Result<NodeId, IdentityError> {
+    let path = data_dir.join(FILE);
+    let id = NodeId(new_id.max(1));
+    write(data_dir, &path, id).map_err(|source| IdentityError::Io { path, source })?;
+    Ok(id)
 }
 
 fn parse(text: &str) -> Option<NodeId> {
@@ -57,7 +65,7 @@ fn parse(text: &str) -> Option<NodeId> {
 }
 
 /// Synced before it gets its name, so that no crash leaves half an id.
-fn create(data_dir: &Path, path: &Path, id: NodeId) -> io::Result<()> {
+fn write(data_dir: &Path, path: &Path, id: NodeId) -> io::Result<()> {
     fs::create_dir_all(data_dir)?;
     let unfinished = data_dir.join(format!("{FILE}.tmp"));
     let mut file = fs::File::create(&unfinished)?;
@@ -75,8 +83,9 @@ mod tests {
     fn an_id_is_drawn_once_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("new/data");
-        assert_eq!(load_or_create(&data_dir, || 0xABC).unwrap(), NodeId(0xABC));
-        assert_eq!(load_or_create(&data_dir, || 0xDEF).unwrap(), NodeId(0xABC));
+        assert_eq!(load(&data_dir).unwrap(), None);
+        assert_eq!(create(&data_dir, 0xABC).unwrap(), NodeId(0xABC));
+        assert_eq!(load(&data_dir).unwrap(), Some(NodeId(0xABC)));
     }
 
     #[test]
@@ -85,7 +94,7 @@ mod tests {
         let path = dir.path().join(FILE);
         for text in ["", "12", "+000000000000001", "zzzzzzzzzzzzzzzz\n"] {
             fs::write(&path, text).unwrap();
-            let error = load_or_create(dir.path(), || 1).unwrap_err();
+            let error = load(dir.path()).unwrap_err();
             assert!(matches!(error, IdentityError::Damaged { .. }), "{text:?}: {error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }

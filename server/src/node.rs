@@ -523,12 +523,18 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         ..LogConfig::default()
     };
     tokio::task::spawn_blocking(move || {
-        let node = if disk {
-            identity::load_or_create(&data_dir, random)?
-        } else {
-            NodeId(random().max(1))
+        let known = if disk { identity::load(&data_dir)? } else { None };
+        let log_config = LogConfig {
+            existing: known.is_some(),
+            ..log_config
         };
-        Ok((Log::open(log_config, Arc::new(OsFiles))?, node))
+        let log = Log::open(log_config, Arc::new(OsFiles))?;
+        let node = match known {
+            Some(node) => node,
+            None if disk => identity::create(&data_dir, random())?,
+            None => NodeId(random().max(1)),
+        };
+        Ok((log, node))
     })
     .await?
 }

@@ -41,6 +41,9 @@ pub enum SyncPolicy {
 pub struct LogConfig {
     /// Where the log lives.
     pub storage: Storage,
+    /// There has to be a log in the directory, as this node has written one before. An empty directory is then refused: it
+    /// is another one, or what should be mounted there is not.
+    pub existing: bool,
     /// When an append counts as done. A vote is always synced.
     pub sync: SyncPolicy,
     /// Length of a WAL file. One that is being written, one ahead and one to be recycled exist at any time.
@@ -59,6 +62,7 @@ impl Default for LogConfig {
     fn default() -> Self {
         Self {
             storage: Storage::Memory,
+            existing: false,
             sync: SyncPolicy::Always,
             wal_file_bytes: 22 << 20,
             cache_bytes: 8 << 20,

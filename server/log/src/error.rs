@@ -77,6 +77,31 @@ pub enum OpenError {
         /// Why it is needed.
         needed_by: String,
     },
+    /// There has to be a log, and there is none.
+    #[error(
+        "{} holds no log, but this node has written one before: is it the right directory, and is its volume mounted? Restore \
+         it from a replica or a backup, or remove the data directory if this node may start empty",
+        dir.display()
+    )]
+    NoLog {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Entries were removed because a checkpoint had them, and that checkpoint is not there.
+    #[error(
+        "{} has no checkpoint of group {group} with entry {purged}, and the log begins after it: its newest file ckp-{group}-* \
+         was removed or replaced. Restore it from a replica or a backup, or remove the data directory if this node may \
+         start empty",
+        dir.display()
+    )]
+    NoCheckpoint {
+        /// The group.
+        group: GroupId,
+        /// The last entry that was removed from the log.
+        purged: LogIndex,
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The entries of a group have a hole.
     #[error(
         "group {group} has no entry {wanted} in its log, but later or earlier ones need it: a WAL file of {} was removed or \

@@ -102,7 +102,7 @@ fn read_rows(disk: &Disk, name: Name, checkpoint: &Checkpoint) -> Result<Vec<(St
         why,
     };
     let handle = disk.files.open(&file).map_err(io_error)?;
-    let payload = read_whole(&handle, checkpoint.applied.index.0).map_err(|error| match error {
+    let (_, payload) = read_whole(&handle, checkpoint.applied.index.0).map_err(|error| match error {
         FrameError::Io(source) => io_error(source),
         FrameError::Fault(fault) => damaged(fault.text()),
     })?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  3  magic, "BqF"
-//!  3  1  version of the format, 1
+//!  3  1  version of the format, 2; what version 1 wrote is still read
 //!  4  1  kind
 //!  5  3  zero
 //!  8  4  length of the payload
@@ -22,6 +22,9 @@
 //! The durable mark tells a torn tail from damage. Where a WAL ends in something that is no frame, a later frame whose
 //! mark lies beyond that place proves that the place had been synced once.
 //!
+//! Version 2 differs in the payloads of [`Kind::Start`], in what the places in [`Kind::Checkpoint`] promise, and in the
+//! kinds from [`Kind::Reserved`] on.
+//!
 //! A later version keeps this header and its checksum, so that an earlier program can tell a frame that it does not know from
 //! one that is torn.
 //!
@@ -40,7 +43,9 @@ pub(crate) const ALIGNMENT: usize = 8;
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 const MAGIC: [u8; 3] = *b"BqF";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The first version.
+pub(crate) const VERSION_1: u8 = 1;
 const CRC_AT: usize = 12;
 
 /// What a payload is.
@@ -65,6 +70,12 @@ pub(crate) enum Kind {
     Trailer = 8,
     /// All of a checkpoint.
     Checkpoint = 9,
+    /// At the start of a WAL file that was prepared and is not used yet.
+    Reserved = 10,
+    /// Says nothing but what its header says: that everything up to the mark is on the device.
+    Mark = 11,
+    /// A start of the log has found the end of the file here, and cuts it off.
+    End = 12,
 }
 
 impl Kind {
@@ -79,6 +90,9 @@ impl Kind {
             Self::Footer,
             Self::Trailer,
             Self::Checkpoint,
+            Self::Reserved,
+            Self::Mark,
+            Self::End,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == value)
@@ -175,11 +189,17 @@ fn checksum(header: &[u8; HEADER_BYTES], payload_crc: u32) -> u32 {
 /// A frame that was checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
+    pub(crate) version: u8,
     pub(crate) kind: Kind,
     pub(crate) mark: Mark,
     pub(crate) payload: &'a [u8],
     /// With header and padding.
     pub(crate) bytes: usize,
+}
+
+/// The file that a header names, which is not checked.
+pub(crate) fn said_file(header: &[u8; HEADER_BYTES]) -> u64 {
+    Reader::new(&header[16..]).u64("file").unwrap_or_default()
 }
 
 /// Length of the payload of the frame that `bytes` start with, if they start with a header of that place. Nothing is
@@ -223,7 +243,7 @@ pub(crate) fn check(bytes: &[u8], file: u64, offset: u32) -> Result<Frame<'_>, F
         return Err(Fault::Checksum);
     }
     // Only now: a version byte that is torn says nothing, one that was written so says that it is not ours to cut off.
-    if header[3] != VERSION {
+    if !(VERSION_1..=VERSION).contains(&header[3]) {
         return Err(Fault::Version);
     }
     let mut reader = Reader::new(&header[24..]);
@@ -232,6 +252,7 @@ pub(crate) fn check(bytes: &[u8], file: u64, offset: u32) -> Result<Frame<'_>, F
         offset: reader.u32("mark").map_err(|_| Fault::Short)?,
     };
     Ok(Frame {
+        version: header[3],
         kind: Kind::read(header[4]).ok_or(Fault::Version)?,
         mark,
         payload,
@@ -330,7 +351,7 @@ mod tests {
     #[test]
     fn a_version_from_the_future_is_told_from_a_torn_one() {
         let mut bytes = frame(b"payload");
-        bytes[3] = 2;
+        bytes[3] = VERSION + 1;
         assert_eq!(
             check(&bytes, FILE, OFFSET).unwrap_err(),
             Fault::Checksum,

@@ -41,6 +41,7 @@ struct Device {
     dir_syncs: u64,
     fail_dir_sync: Option<u64>,
     room: Option<u64>,
+    fail_create: Option<i32>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -139,6 +140,11 @@ impl SimFiles {
         names
             .map(|(path, index)| (path.clone(), device.files[*index].bytes.clone()))
             .collect()
+    }
+
+    /// Has every file that is created fail with an error of the system; none: no more.
+    pub fn fail_create(&self, errno: Option<i32>) {
+        self.device.lock().fail_create = errno;
     }
 
     /// Has files take at most this many bytes more than they do now; none: any.
@@ -245,6 +251,7 @@ impl Device {
         self.fail_sync = None;
         self.fail_dir_sync = None;
         self.room = None;
+        self.fail_create = None;
     }
 }
 
@@ -368,6 +375,9 @@ impl FileLayer for SimFiles {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn LogFile>> {
         let index = self.with(true, |device| {
+            if let Some(errno) = device.fail_create {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
             device.files.push(Contents::default());
             let index = device.files.len() - 1;
             device.change_name(NameChange::Set(path.to_owned(), index));

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use boltq_tests::harness::binary::{BinaryClient, command, frame};
 use boltq_tests::harness::{Random, Server, ServerOptions};
@@ -128,4 +129,18 @@ fn a_torn_last_write_is_cut_off() {
         BinaryClient::connect(server.messaging()).stats()["Queues"]["q"],
         MESSAGES + 1
     );
+}
+
+/// As when a volume is not mounted: the node lived before, and must not go on as if it had not.
+#[tokio::test]
+async fn a_log_that_is_gone_while_the_identity_is_there_is_refused() {
+    let server = Server::start(&ServerOptions::disk());
+    let directory = Arc::clone(server.directory());
+    drop(server);
+    std::fs::remove_dir_all(directory.data().join("queue")).unwrap();
+    let refusal = Server::start_in(&ServerOptions::disk(), Arc::clone(&directory))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(refusal.to_string().contains("queue"), "{refusal}");
+    assert!(!directory.data().join("queue").exists(), "nothing is created");
 }

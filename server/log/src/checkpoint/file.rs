@@ -13,8 +13,9 @@ use crate::files::LogFile;
 use crate::frame::{self, Fault, Header, Kind, Mark, PADDING};
 use crate::log::Disk;
 use crate::store::{FrameError, Name, TMP_SUFFIX, read_frame_of};
+use crate::wal::{is_out_of_room, reserve_room};
 
-/// Writes a checkpoint under another name, syncs it, gives it its name, and syncs that. Returns its name and length.
+/// Writes a checkpoint under another name, over the reserve if the device is full, syncs it, gives it its name, and syncs that. Returns its name and length.
 ///
 /// # Errors
 /// The checkpoint before it stays the newest. Only if its name was given and could not be synced, nobody knows which one
@@ -60,7 +61,8 @@ fn write_durably(disk: &Disk, name: Name, file: u64, payload: &[&[u8]]) -> Resul
             .filter(|part| !part.is_empty())
             .map(IoSlice::new),
     );
-    write_and_rename(disk, &tmp, &path, &mut parts).inspect_err(|_| {
+    let bytes = frame::frame_bytes(length) as u64;
+    write_and_rename(disk, &tmp, &path, &mut parts, bytes).inspect_err(|_| {
         let _ = disk.files.remove(&tmp);
     })?;
     disk.files.sync_dir(&disk.dir).map_err(|source| {
@@ -71,10 +73,16 @@ fn write_durably(disk: &Disk, name: Name, file: u64, payload: &[&[u8]]) -> Resul
         });
         CheckpointError::Log(AppendError::Failed(failure))
     })?;
-    Ok(frame::frame_bytes(length) as u64)
+    Ok(bytes)
 }
 
-fn write_and_rename(disk: &Disk, tmp: &Path, path: &Path, parts: &mut [IoSlice<'_>]) -> Result<(), CheckpointError> {
+fn write_and_rename(
+    disk: &Disk,
+    tmp: &Path,
+    path: &Path,
+    parts: &mut [IoSlice<'_>],
+    bytes: u64,
+) -> Result<(), CheckpointError> {
     let at = |operation, path: &Path| {
         let path: PathBuf = path.to_owned();
         move |source: io::Error| CheckpointError::Io {
@@ -83,17 +91,31 @@ fn write_and_rename(disk: &Disk, tmp: &Path, path: &Path, parts: &mut [IoSlice<'
             source,
         }
     };
-    let handle = disk.files.create(tmp).map_err(at("create", tmp))?;
+    let written = disk.files.create(tmp).map_err(at("create", tmp)).and_then(|handle| {
+        // Whether there is room is better known now than at the sync.
+        reserve_room(&*handle, bytes).map_err(at("reserve room for", tmp))?;
+        Ok(handle)
+    });
+    let handle = match written {
+        Err(CheckpointError::Io { source, .. }) if is_out_of_room(&source) => {
+            let reserve = disk.wal.reserve.take(bytes, tmp);
+            let handle = reserve.ok_or_else(|| at("reserve room for", tmp)(source))?;
+            tracing::info!(file = %path.display(), "the device is full, and the reserve is used for this checkpoint");
+            handle
+        }
+        outcome => outcome?,
+    };
     handle.pwritev(parts, 0).map_err(at("write", tmp))?;
+    handle.set_len(bytes).map_err(at("cut", tmp))?;
     handle.fdatasync().map_err(at("sync", tmp))?;
     disk.files.rename(tmp, path).map_err(at("rename", path))
 }
 
-/// The payload of the only frame of a checkpoint; `index` is that of the last entry in it.
-pub(crate) fn read_whole(handle: &Arc<dyn LogFile>, index: u64) -> Result<Bytes, FrameError> {
+/// The version and payload of the only frame of a checkpoint; `index` is that of the last entry in it.
+pub(crate) fn read_whole(handle: &Arc<dyn LogFile>, index: u64) -> Result<(u8, Bytes), FrameError> {
     let frame = read_frame_of(handle, index, 0)?;
     if frame.kind == Kind::Checkpoint {
-        Ok(frame.payload)
+        Ok((frame.version, frame.payload))
     } else {
         Err(Fault::NoFrame.into())
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! u32 group, id of the last entry
 //! u64 file, u32 offset: the first entry that was not purged
-//! u64 file, u32 offset: the first entry after the last one in here; it has to be there at a start
+//! u64 file, u32 offset: the first entry after the last one in here; it has to be there at a start. From version 2 on,
+//!     the log is on the device up to this place
 //! u64 an id that no file had yet
 //! u32 length, meta; u32 length, state
 //! u32 number of files that rows point into; each: u64 id, u8 class (0 WAL, 1 segment)

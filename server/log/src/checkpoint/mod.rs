@@ -119,13 +119,14 @@ impl GroupLog {
             };
             return Ok(());
         };
-        sync_log(disk)?;
         let head = {
             let raft = self.group.raft.lock();
             // With the lock of the group: where an entry would go that comes next.
             let (keep, replay) = places(&raft, applied.index, disk.wal.head().end());
             self.head(disk, applied, (keep, replay), flat.files())
         };
+        // After the places: the checkpoint says that the log is on the device up to there.
+        sync_log(disk)?;
         let file = write_file(disk, &head, meta, state, &flat).inspect_err(|_| keep_if_failed(disk, pins.as_ref()))?;
         let new = Saved {
             checkpoint,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
 use super::{DirLock, FileEntry, FileLayer, LockOutcome, LogFile};
 
@@ -30,13 +31,20 @@ impl FileLayer for OsFiles {
             .create(true)
             .truncate(false)
             .open(path)?;
+        let dir = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?,
+            _ => File::open(".")?,
+        };
+        // The directory too: the file can be removed, and the next one of its name is another. Where the file system cannot
+        // lock a directory, as over a network, the file has to do.
+        let dir_is_held = flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
+            Ok(()) if !dir_is_held => {
                 file.set_len(0)?;
                 write!(file, "{}", std::process::id())?;
-                Ok(LockOutcome::Taken(Box::new(OsLock { _file: file })))
+                Ok(LockOutcome::Taken(Box::new(OsLock { _file: file, _dir: dir })))
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Ok(()) | Err(Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
                 // A process id and no more, whatever somebody put there.
                 file.take(32).read_to_string(&mut holder)?;
@@ -94,6 +102,7 @@ impl FileLayer for OsFiles {
 #[derive(Debug)]
 struct OsLock {
     _file: File,
+    _dir: File,
 }
 
 impl DirLock for OsLock {}
@@ -119,7 +128,7 @@ impl LogFile for OsFile {
                     offset += written as u64;
                     IoSlice::advance_slices(&mut left, written);
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }

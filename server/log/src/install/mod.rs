@@ -216,7 +216,6 @@ impl GroupLog {
     }
 
     fn install_on_disk(&self, disk: &Disk, new: State<'_>) -> Result<(), InstallError> {
-        checkpoint::sync_log(disk)?;
         // Held from here on: whether an entry is one before the state or after it is a matter of its place.
         let mut raft = self.group.raft.lock();
         self.check_install(&raft, new.applied)?;
@@ -225,6 +224,8 @@ impl GroupLog {
             Some(id) if id == new.applied => checkpoint::places(&raft, new.applied.index, end).1,
             _ => end,
         };
+        // After the place: the checkpoint says that the log is on the device up to there.
+        checkpoint::sync_log(disk)?;
         let flat = FlatRows::new(&new.index);
         let head = self.head(disk, new.applied, (replay, replay), flat.files());
         let file = checkpoint::write_file(disk, &head, new.meta, new.state, &flat)?;

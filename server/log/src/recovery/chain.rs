@@ -3,12 +3,15 @@
 //! Every WAL file names the one before it in its first frame, and what each group needs from before it. From the newest file
 //! back, these names give the files of the log in order; files that are not among them are left over, or were prepared and
 //! not used.
+//!
+//! The newest file is named by none that is used. But the one that is prepared names a file that was in use then, so the
+//! log has to go on at least up to that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use boltq_core::GroupId;
 
-use super::directory::{Directory, Newest, io_error, read_start};
+use super::directory::{Directory, First, Newest, io_error, read_first};
 use crate::error::OpenError;
 use crate::frame::{self, Fault, Mark};
 use crate::store::Name;
@@ -39,6 +42,7 @@ pub(super) fn find(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest
         if let Some(first) = after.first() {
             check_unsynced(directory, start_of(*first), &[], &after, Fault::NoFrame)?;
         }
+        starts.check_reserved(newest.unwrap_or_default(), &after)?;
         let Some(newest) = newest else {
             // An empty directory, or a crash before the first sync.
             return Ok(Chain {
@@ -147,17 +151,12 @@ impl<'a> Starts<'a> {
         if self.end.is_some_and(|end| id >= end) || !self.directory.wals.contains_key(&id) {
             return Ok(None);
         }
-        let name = Name::Wal(id);
-        let handle = self.directory.open(name)?;
-        let payload = read_start(&handle, id).map_err(io_error("read", &self.directory.join(name)))?;
-        let Some(payload) = payload else { return Ok(None) };
-        // The frame is whole, so this is no torn write, and not ours to cut off.
-        let damaged = |why: String| OpenError::Damaged {
-            path: self.directory.join(name),
-            offset: 0,
-            why,
+        let First::Start(start) = self.first(id)? else {
+            return Ok(None);
         };
-        let start = Start::decode(&payload).map_err(|error| damaged(error.to_string()))?;
+        // The frame is whole, so this is no torn write, and not ours to cut off.
+        let damaged = |why: String| damaged(self.directory, id, why);
+        let start = start.map_err(|error| damaged(error.to_string()))?;
         if start.previous >= id {
             return Err(damaged(format!(
                 "it says that it continues {}",
@@ -165,6 +164,51 @@ impl<'a> Starts<'a> {
             )));
         }
         Ok(Some(start))
+    }
+
+    fn first(&self, id: FileId) -> Result<First, OpenError> {
+        let name = Name::Wal(id);
+        let handle = self.directory.open(name)?;
+        read_first(&handle, id).map_err(io_error("read", &self.directory.join(name)))
+    }
+
+    /// The log, which ends with the file `newest`, goes on as far as files that were prepared say.
+    fn check_reserved(&self, newest: FileId, prepared: &[FileId]) -> Result<(), OpenError> {
+        for id in prepared {
+            let First::Reserved(in_use) = self.first(*id)? else {
+                continue;
+            };
+            let in_use = in_use.map_err(|error| damaged(self.directory, *id, error.to_string()))?;
+            if in_use > newest {
+                let because = format!("was in use when {} was prepared", Name::Wal(*id));
+                return Err(lost(self.directory, in_use, &because));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn damaged(directory: &Directory, id: FileId, why: String) -> OpenError {
+    OpenError::Damaged {
+        path: directory.join(Name::Wal(id)),
+        offset: 0,
+        why,
+    }
+}
+
+/// A file that was part of the log is not there, or is something else.
+pub(super) fn lost(directory: &Directory, id: FileId, because: &str) -> OpenError {
+    if directory.wals.contains_key(&id) {
+        damaged(
+            directory,
+            id,
+            format!("it does not start like a WAL file that is in use, but it {because}"),
+        )
+    } else {
+        OpenError::Missing {
+            path: directory.join(Name::Wal(id)),
+            needed_by: format!("it {because}"),
+        }
     }
 }
 

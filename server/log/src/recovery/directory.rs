@@ -1,20 +1,23 @@
 //! What lies in a data directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use boltq_core::{GroupId, LogIndex};
+use boltq_core::{DecodeError, GroupId, LogIndex};
 
 use crate::checkpoint::format::{self, Contents};
 use crate::checkpoint::read_whole;
 use crate::error::OpenError;
 use crate::files::{FileLayer, LogFile};
-use crate::frame::Kind;
+use crate::frame::{self, HEADER_BYTES, Kind, VERSION_1};
+use crate::index::StreamRows;
 use crate::segment::{self, Length, SegmentError};
-use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame};
+use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame, read_frame_of};
 use crate::types::{FileId, FrameKey};
+use crate::wal::payload::{Start, decode_reserved};
+use crate::wal::{ENTRY_PREFIX_BYTES, RESERVE_NAME};
 
 /// The files of a directory, by kind, with their lengths.
 pub(super) struct Directory {
@@ -25,6 +28,8 @@ pub(super) struct Directory {
     checkpoints: BTreeMap<GroupId, BTreeMap<LogIndex, u64>>,
     /// Files that a crash left half written.
     unfinished: Vec<String>,
+    /// Length of the file that is kept for a checkpoint on a full device; 0: none.
+    pub(super) reserve_bytes: u64,
 }
 
 /// The newest checkpoint of a group.
@@ -32,6 +37,29 @@ pub(super) struct Newest {
     pub(super) contents: Contents,
     pub(super) name: Name,
     pub(super) bytes: u64,
+    /// Whether the log was on the device up to the place that it names.
+    pub(super) synced: bool,
+}
+
+impl Newest {
+    /// For each WAL file that rows point into, where the last record in it ends.
+    pub(super) fn wal_ends(&self) -> BTreeMap<FileId, u64> {
+        let classes = self.contents.head.files.iter();
+        let wals: BTreeSet<FileId> = classes
+            .filter(|(_, class)| *class == Class::Wal)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut ends = BTreeMap::new();
+        for row in self.contents.streams.values().flat_map(StreamRows::iter) {
+            if wals.contains(&row.file) {
+                let body_at = (HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64;
+                let row_end = u64::from(row.frame) + body_at + u64::from(row.at) + u64::from(row.bytes);
+                let end = ends.entry(row.file).or_default();
+                *end = row_end.max(*end);
+            }
+        }
+        ends
+    }
 }
 
 impl Directory {
@@ -44,6 +72,7 @@ impl Directory {
             segments: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             unfinished: Vec::new(),
+            reserve_bytes: 0,
         };
         for entry in entries {
             match Name::parse(&entry.name) {
@@ -67,6 +96,7 @@ impl Directory {
                 {
                     directory.unfinished.push(entry.name);
                 }
+                None if entry.name == RESERVE_NAME => directory.reserve_bytes = entry.bytes,
                 None => {}
             }
         }
@@ -107,7 +137,7 @@ impl Directory {
             why,
         };
         let handle = self.open(name)?;
-        let payload = read_whole(&handle, index.0).map_err(|error| match error {
+        let (version, payload) = read_whole(&handle, index.0).map_err(|error| match error {
             FrameError::Io(source) => io_error("read", &self.join(name))(source),
             FrameError::Fault(fault) => damaged(fault.text().to_owned()),
         })?;
@@ -115,7 +145,12 @@ impl Directory {
         if contents.head.group != group || contents.head.applied.index != index {
             return Err(damaged("it is the checkpoint of another group or entry".to_owned()));
         }
-        Ok(Newest { contents, name, bytes })
+        Ok(Newest {
+            contents,
+            name,
+            bytes,
+            synced: version > VERSION_1,
+        })
     }
 
     /// Whether all files are there that the rows of a checkpoint point into; the lengths of segments among them.
@@ -168,11 +203,39 @@ impl Directory {
     }
 }
 
-/// The payload of the first frame of a WAL file, if that is whole.
-pub(super) fn read_start(handle: &Arc<dyn LogFile>, id: FileId) -> io::Result<Option<bytes::Bytes>> {
+/// What a WAL file starts with.
+pub(super) enum First {
+    /// It is, or was, part of the log.
+    Start(Result<Start, DecodeError>),
+    /// It was prepared while this file was in use, and is not used.
+    Reserved(Result<FileId, DecodeError>),
+    /// Nothing that is whole.
+    Nothing,
+}
+
+pub(super) fn read_first(handle: &Arc<dyn LogFile>, id: FileId) -> io::Result<First> {
     match read_frame(handle, FrameKey { file: id, offset: 0 }) {
-        Ok(frame) => Ok((frame.kind == Kind::Start).then_some(frame.payload)),
-        Err(FrameError::Fault(_)) => Ok(None),
+        Ok(frame) => Ok(match frame.kind {
+            Kind::Start => First::Start(Start::decode(&frame.payload, frame.version)),
+            Kind::Reserved => First::Reserved(decode_reserved(&frame.payload)),
+            _ => First::Nothing,
+        }),
+        Err(FrameError::Fault(_)) => read_reserved(handle),
+        Err(FrameError::Io(error)) => Err(error),
+    }
+}
+
+/// What a file says that was prepared to be another one: it has that one's name, or was being recycled. What it says of the
+/// file that was in use stays true.
+fn read_reserved(handle: &Arc<dyn LogFile>) -> io::Result<First> {
+    let mut header = [0; HEADER_BYTES];
+    if handle.len()? < HEADER_BYTES as u64 {
+        return Ok(First::Nothing);
+    }
+    handle.pread(&mut header, 0)?;
+    match read_frame_of(handle, frame::said_file(&header), 0) {
+        Ok(frame) if frame.kind == Kind::Reserved => Ok(First::Reserved(decode_reserved(&frame.payload))),
+        Ok(_) | Err(FrameError::Fault(_)) => Ok(First::Nothing),
         Err(FrameError::Io(error)) => Err(error),
     }
 }

@@ -5,15 +5,18 @@
 //! 3. Find the WAL files that are not covered by checkpoints ([`chain`]), and read only those.
 //! 4. Replay their frames ([`replay`]). At the first place that holds no frame, look further: if a later frame knew the place
 //!    as synced, refuse; otherwise the log ends there, and what comes after was never acknowledged as durable.
-//! 5. Sync what was read: after a kill it may be in the kernel only, and from here on it counts.
-//! 6. Go on in a new file. What a torn tail left behind the end of the old one is never read again.
+//! 5. Check that the log goes on as far as checkpoints say, and that they make up for what was purged.
+//! 6. Sync what was read: after a kill it may be in the kernel only, and from here on it counts. Cut it off where it ends.
+//! 7. Go on in a new file. What a torn tail left behind the end of the old one is never read again.
+//!
+//! Up to 5, no file is changed, created or removed, but for the lock: a start that is refused leaves everything as it was.
 
 mod chain;
 mod directory;
 mod replay;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -29,7 +32,7 @@ use crate::checkpoint::Saved;
 use crate::config::LogConfig;
 use crate::error::OpenError;
 use crate::files::{DirLock, FileLayer, LockOutcome};
-use crate::frame::{self, Fault, Mark};
+use crate::frame::{self, Fault, Kind, Mark};
 use crate::group::{Group, RaftLog};
 use crate::index::{RowChanges, StreamIndex, StreamRows};
 use crate::log::{Disk, Owner, Plane, Running, Store};
@@ -37,8 +40,8 @@ use crate::segment::Length;
 use crate::steps::OnWork;
 use crate::store::{Accounts, Changes, DiskFrames, Handles, LOCK_NAME, Name};
 use crate::types::{Checkpoint, FileId, FrameKey};
-use crate::wal::payload::GroupStart;
-use crate::wal::{Head, Keeper, Prepared, Wal, start_bytes};
+use crate::wal::payload::{GroupStart, Start};
+use crate::wal::{Head, Keeper, Outgoing, Prepared, Wal, start_bytes};
 
 /// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
 const FIRST_FILE_BYTES: u64 = 1 << 20;
@@ -50,6 +53,9 @@ pub(crate) fn open(
     dir: PathBuf,
     on_work: Option<OnWork>,
 ) -> Result<Owner, OpenError> {
+    if config.existing {
+        check_existing(&*files, &dir)?;
+    }
     files.create_dir_all(&dir).map_err(io_error("create", &dir))?;
     let lock = lock(&*files, &dir)?;
     let directory = Directory::list(Arc::clone(&files), &dir)?;
@@ -60,9 +66,12 @@ pub(crate) fn open(
     }
     let chain = chain::find(&directory, &checkpoints)?;
     let mut replay = Replay::new(&checkpoints);
-    let read = replay_chain(&directory, &chain, &mut replay)?;
+    let mut read = replay_chain(&directory, &chain, &mut replay)?;
     replay.settle(&checkpoints, &dir)?;
-    sync(&directory, &read)?;
+    for newest in checkpoints.values() {
+        check_end(&directory, newest, &read)?;
+    }
+    sync(&directory, &mut read)?;
     directory.remove_leftovers();
 
     let frames = Arc::new(DiskFrames {
@@ -71,6 +80,7 @@ pub(crate) fn open(
         accounts: Accounts::default(),
     });
     let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
+    keeper.reserve().found(directory.reserve_bytes);
     open_accounts(&directory, &read, &segments, &frames.accounts);
     let last_id = last_file_id(&directory, &checkpoints);
     let starts = group_starts(&replay);
@@ -79,7 +89,7 @@ pub(crate) fn open(
         .map(|(group, newest)| (*group, newest.contents.head.replay.file_id()))
         .collect();
     let bytes = config.wal_file_bytes.min(FIRST_FILE_BYTES).max(start_bytes(&starts));
-    let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read.unused)?;
+    let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read)?;
     frames.accounts.open_wal(first.id, first.bytes);
 
     let first_id = first.id;
@@ -126,6 +136,20 @@ pub(crate) fn open(
     Ok(owner)
 }
 
+/// Refuses a directory without a log, and one that is not there, before either is made.
+fn check_existing(files: &dyn FileLayer, dir: &Path) -> Result<(), OpenError> {
+    let entries = match files.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        outcome => outcome.map_err(io_error("list", dir))?,
+    };
+    let is_wal = |name: &str| matches!(Name::parse(name), Some(Name::Wal(_)));
+    if entries.iter().any(|entry| is_wal(&entry.name)) {
+        Ok(())
+    } else {
+        Err(OpenError::NoLog { dir: dir.to_owned() })
+    }
+}
+
 fn lock(files: &dyn FileLayer, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
     let path = dir.join(LOCK_NAME);
     match files.lock(&path).map_err(io_error("lock", &path))? {
@@ -143,6 +167,8 @@ struct Read {
     last: FileId,
     /// Where the frames of the last file end.
     end: u32,
+    /// It was cut off there before.
+    is_cut: bool,
     /// WAL files that are not part of the log: prepared, or torn.
     unused: Vec<FileId>,
 }
@@ -152,15 +178,17 @@ fn replay_chain(directory: &Directory, chain: &Chain, replay: &mut Replay) -> Re
         files: Vec::new(),
         last: FileId::NONE,
         end: 0,
+        is_cut: false,
         unused: chain.after.clone(),
     };
     for (position, link) in chain.links.iter().enumerate() {
         let bytes = chain::read_file(directory, link.id)?;
         read.files.push(link.id);
         read.last = link.id;
-        let (end, whole) = replay_file(directory, *link, &bytes, replay)?;
+        let (end, stop) = replay_file(directory, *link, &bytes, replay)?;
         read.end = end;
-        if whole {
+        read.is_cut = stop == Stop::End;
+        if stop == Stop::Next {
             continue;
         }
         let place = Mark {
@@ -173,7 +201,10 @@ fn replay_chain(directory: &Directory, chain: &Chain, replay: &mut Replay) -> Re
         let later: Vec<FileId> = chain.links[position + 1..].iter().map(|link| link.id).collect();
         let all_later: Vec<FileId> = later.iter().chain(&chain.after).copied().collect();
         chain::check_unsynced(directory, place, &bytes, &all_later, fault)?;
-        if fault != Fault::Blank {
+        if stop == Stop::NoFrame {
+            check_length(directory, link.id, &bytes)?;
+        }
+        if stop == Stop::NoFrame && fault != Fault::Blank {
             tracing::info!(file = %Name::Wal(link.id), offset = end, "the log ends in a torn write, which is cut off");
         }
         read.unused.extend(later);
@@ -182,8 +213,80 @@ fn replay_chain(directory: &Directory, chain: &Chain, replay: &mut Replay) -> Re
     Ok(read)
 }
 
-/// Replays the frames of a file; returns where they end, and whether that is where the next file says.
-fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Replay) -> Result<(u32, bool), OpenError> {
+/// Where the frames of a file end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Where the next file says.
+    Next,
+    /// Where a start found the end of the log, and cut the file off.
+    End,
+    /// Where there is no frame.
+    NoFrame,
+}
+
+/// Refuses a file that is shorter than it was made, where nothing says that we have cut it off.
+fn check_length(directory: &Directory, id: FileId, bytes: &[u8]) -> Result<(), OpenError> {
+    let start = frame::check(bytes, u64::from(id.0), 0)
+        .ok()
+        .filter(|frame| frame.kind == Kind::Start);
+    let made = start.and_then(|frame| Start::decode(frame.payload, frame.version).ok());
+    let made = made.map_or(0, |start| start.file_bytes as usize);
+    if bytes.len() >= made {
+        return Ok(());
+    }
+    Err(OpenError::Damaged {
+        path: directory.join(Name::Wal(id)),
+        offset: bytes.len() as u64,
+        why: format!("the file ends there, and was made {made} bytes long"),
+    })
+}
+
+/// Refuses if the log ends before what a checkpoint says that was on the device.
+fn check_end(directory: &Directory, newest: &Newest, read: &Read) -> Result<(), OpenError> {
+    let end = Mark {
+        file: u64::from(read.last.0),
+        offset: read.end,
+    };
+    let ends_before = |place: Mark| {
+        let because = format!("is referred to by {}", newest.name);
+        if place.file > end.file {
+            return chain::lost(directory, place.file_id(), &because);
+        }
+        OpenError::Damaged {
+            path: directory.join(Name::Wal(read.last)),
+            offset: u64::from(end.offset),
+            why: format!("its frames end there, but it {because} up to offset {}", place.offset),
+        }
+    };
+    let replay = newest.contents.head.replay;
+    if newest.synced && replay > end {
+        return Err(ends_before(replay));
+    }
+    for (id, row_end) in newest.wal_ends() {
+        let place = Mark {
+            file: u64::from(id.0),
+            offset: u32::try_from(row_end).unwrap_or(u32::MAX),
+        };
+        if place > end {
+            return Err(ends_before(place));
+        }
+        let length = directory.wals.get(&id).copied().unwrap_or_default();
+        if length < row_end {
+            return Err(OpenError::Damaged {
+                path: directory.join(Name::Wal(id)),
+                offset: length,
+                why: format!(
+                    "the file ends there, but records that {} refers to are behind",
+                    newest.name
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Replays the frames of a file; returns where they end, and how.
+fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Replay) -> Result<(u32, Stop), OpenError> {
     let damaged = |offset: u32, why: String| OpenError::Damaged {
         path: directory.join(Name::Wal(link.id)),
         offset: u64::from(offset),
@@ -196,7 +299,7 @@ fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Rep
             Ok(frame) => frame,
             // Whole or torn, it was written by a program that knows more than this one: cutting it off is not ours to do.
             Err(Fault::Version) => return Err(damaged(at, Fault::Version.text().to_owned())),
-            Err(_) => return Ok((at, false)),
+            Err(_) => return Ok((at, Stop::NoFrame)),
         };
         let key = FrameKey {
             file: link.id,
@@ -212,19 +315,39 @@ fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Rep
         })?;
         // Within the bytes that were read, which are fewer than 2^32.
         at = at.saturating_add(u32::try_from(frame.bytes).unwrap_or(u32::MAX));
+        // What stands behind it was given up, whatever later files say that were given up with it.
+        if frame.kind == Kind::End && link.end != Some(at) {
+            return Ok((at, Stop::End));
+        }
     }
-    Ok((at, true))
+    Ok((at, Stop::Next))
 }
 
 /// Syncs the files of the log, and gives back what lies behind its end.
-fn sync(directory: &Directory, read: &Read) -> Result<(), OpenError> {
+fn sync(directory: &Directory, read: &mut Read) -> Result<(), OpenError> {
     for id in &read.files {
         let path = directory.join(Name::Wal(*id));
         let handle = directory.open(Name::Wal(*id))?;
-        if *id == read.last {
-            handle.set_len(u64::from(read.end)).map_err(io_error("cut", &path))?;
+        if *id == read.last && !read.is_cut {
+            let end = Outgoing::end(*id, read.end);
+            let cut_at = u64::from(read.end) + end.bytes();
+            // With less than that behind its end, there is nothing to give back.
+            if cut_at <= handle.len().map_err(io_error("read", &path))? {
+                let front = end.front(Mark::default());
+                let mut parts = [IoSlice::new(front.as_slice())];
+                handle
+                    .pwritev(&mut parts, u64::from(read.end))
+                    .map_err(io_error("write", &path))?;
+                read.end = u32::try_from(cut_at).unwrap_or(u32::MAX);
+                read.is_cut = true;
+            }
         }
         handle.fdatasync().map_err(io_error("sync", &path))?;
+        // Not before: a file that is shorter than it was made has to say why.
+        if *id == read.last && read.is_cut {
+            handle.set_len(u64::from(read.end)).map_err(io_error("cut", &path))?;
+            handle.fdatasync().map_err(io_error("sync", &path))?;
+        }
     }
     Ok(())
 }
@@ -255,19 +378,19 @@ fn start_first_file(
     last_id: FileId,
     bytes: u64,
     directory: &Directory,
-    unused: &[FileId],
+    read: &Read,
 ) -> Result<Prepared, OpenError> {
     let create = io_error("create the next WAL file in", &directory.path);
     let Some(id) = last_id.0.checked_add(1).map(FileId) else {
         return Err(create(io::Error::other("all file ids were used")));
     };
     let length = |id: &FileId| directory.wals.get(id).map(|bytes| (*id, *bytes));
-    let mut unused: Vec<(FileId, u64)> = unused.iter().filter_map(length).collect();
+    let mut unused: Vec<(FileId, u64)> = read.unused.iter().filter_map(length).collect();
     if let Some(position) = unused.iter().position(|(_, bytes)| keeper.can_recycle(*bytes)) {
         let (spare, bytes) = unused.swap_remove(position);
         keeper.discard(Name::Wal(spare), bytes);
     }
-    let first = keeper.prepare(id, bytes, false).map_err(create)?;
+    let first = keeper.prepare(id, bytes, read.last, false).map_err(create)?;
     // Not before: at any time there is a file that is as new as a checkpoint says.
     for (id, bytes) in unused {
         keeper.discard(Name::Wal(id), bytes);

@@ -85,7 +85,7 @@ impl Replay {
             offset: key.offset,
         });
         match frame.kind {
-            Kind::Start => self.start(frame.payload)?,
+            Kind::Start => self.start(frame)?,
             Kind::Entry => self.entry(key, frame.payload)?,
             Kind::Vote => {
                 let (group, vote) = decode_vote(frame.payload)?;
@@ -99,7 +99,8 @@ impl Replay {
                 let (group, upto) = decode_purge(frame.payload)?;
                 self.group(group).table.purge(upto);
             }
-            Kind::Run | Kind::Footer | Kind::Trailer | Kind::Checkpoint => {
+            Kind::Mark | Kind::End => {}
+            Kind::Run | Kind::Footer | Kind::Trailer | Kind::Checkpoint | Kind::Reserved => {
                 return Err(Misfit::Decode(DecodeError::Unknown {
                     what: "kind of a frame in the WAL",
                     value: frame.kind as u64,
@@ -109,8 +110,8 @@ impl Replay {
         Ok(())
     }
 
-    fn start(&mut self, payload: &[u8]) -> Result<(), Misfit> {
-        for (group, state) in Start::decode(payload)?.groups {
+    fn start(&mut self, frame: &Frame<'_>) -> Result<(), Misfit> {
+        for (group, state) in Start::decode(frame.payload, frame.version)?.groups {
             let raft = self.group(group);
             if !state.vote.is_empty() {
                 raft.vote = Some(state.vote);
@@ -158,6 +159,15 @@ impl Replay {
         });
         for (id, raft) in &mut self.groups {
             let applied = checkpoints.get(id).map(|newest| newest.contents.head.applied);
+            if let Some(purged) = raft.table.purged()
+                && applied.is_none_or(|applied| applied.index < purged.index)
+            {
+                return Err(OpenError::NoCheckpoint {
+                    group: *id,
+                    purged: purged.index,
+                    dir: dir.to_owned(),
+                });
+            }
             settle(&mut raft.table, applied).map_err(|wanted| OpenError::Gap {
                 group: *id,
                 wanted,

@@ -20,6 +20,7 @@ const READ_AHEAD_BYTES: usize = 20 << 10;
 /// A frame that was read and checked.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedFrame {
+    pub(crate) version: u8,
     pub(crate) kind: Kind,
     pub(crate) payload: Bytes,
 }
@@ -113,6 +114,7 @@ impl DiskFrames {
             let frame = frame.map_err(|fault| self.damaged(*key, fault.text()))?;
             let payload = at + HEADER_BYTES..at + HEADER_BYTES + frame.payload.len();
             frames.push(OwnedFrame {
+                version: frame.version,
                 kind: frame.kind,
                 payload: bytes.slice(payload),
             });
@@ -179,14 +181,15 @@ pub(crate) fn read_frame_of(handle: &Arc<dyn LogFile>, file: u64, at: u32) -> Re
         handle.pread(&mut bytes[there..], offset + there as u64)?;
     }
     let frame = frame::check(&bytes, file, at)?;
-    let (kind, payload_bytes) = (frame.kind, frame.payload.len());
+    let (version, kind, payload_bytes) = (frame.version, frame.kind, frame.payload.len());
     if total * 2 < bytes.len() {
         // A small frame should not hold all that was read ahead.
         return Ok(OwnedFrame {
+            version,
             kind,
             payload: Bytes::copy_from_slice(frame.payload),
         });
     }
     let payload = bytes.freeze().slice(HEADER_BYTES..HEADER_BYTES + payload_bytes);
-    Ok(OwnedFrame { kind, payload })
+    Ok(OwnedFrame { version, kind, payload })
 }

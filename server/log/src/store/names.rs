@@ -5,6 +5,7 @@
 //! wal-<id>.log                a file of the write-ahead log
 //! seg-<id>.log                a segment
 //! ckp-<group>-<index>         a checkpoint of a group, up to the entry
+//! reserve                     room for a checkpoint on a full device
 //! *.tmp                       being written; worthless after a crash
 //! ```
 //!

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use boltq_core::GroupId;
+use bytes::Bytes;
 
 use super::payload::{GroupStart, Start};
 use super::{Batch, Outgoing};
@@ -99,6 +100,21 @@ impl Head {
         }
     }
 
+    /// The file that places are given in.
+    pub(crate) fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// A frame that says up to where everything is on the device, with its place; none if the file is full.
+    pub(crate) fn mark(&mut self) -> Option<Outgoing> {
+        let mut frame = Outgoing::other(Kind::Mark, Bytes::new());
+        if !self.fits(frame.bytes()) {
+            return None;
+        }
+        self.place(&mut frame);
+        Some(frame)
+    }
+
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -137,6 +153,7 @@ impl Head {
     pub(crate) fn roll(&mut self) -> Option<Outgoing> {
         let next = self.next.take()?;
         let start = Start {
+            file_bytes: offset(next.bytes),
             previous: self.file,
             previous_end: offset(self.end),
             groups: self.groups.iter().map(|(id, group)| (*id, group.clone())).collect(),

@@ -6,13 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Head, Prepared, Wal};
+use super::payload::encode_reserved;
+use super::{Head, Prepared, Reserve, Wal};
+use crate::error::Failure;
 use crate::files::{FileLayer, LogFile};
+use crate::frame::{self, Header, Kind, Mark};
 use crate::store::{Class, Name};
 use crate::types::FileId;
 
-/// Time until the next attempt when a file could not be prepared.
+/// Time until the next attempt when there was no room for a file; it doubles …
 const RETRY: Duration = Duration::from_millis(500);
+/// … up to this.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Time until the next attempt when the process had too many files open. They may go at any time, and appends wait.
+const RETRY_HANDLES: Duration = Duration::from_millis(50);
 /// Zeroes that are written at once.
 const ZERO_BYTES: usize = 1 << 20;
 /// A log that fills a file in less than this is bound by the bytes that reach the device, and gets files whose room is only
@@ -33,24 +40,40 @@ pub(crate) struct Keeper {
     prepared: Option<Duration>,
     /// When to try again after a file could not be.
     retry_at: Duration,
+    /// Time until the attempt after that, if there is still no room.
+    retry: Duration,
+    /// It was said that there are too many open files.
+    out_of_handles: bool,
+    reserve: Reserve,
+    /// When to try again to make the reserve.
+    reserve_at: Duration,
 }
 
 impl Keeper {
     pub(crate) fn new(files: Arc<dyn FileLayer>, dir: &Path, file_bytes: u64) -> Self {
         Self {
-            files,
             dir: dir.to_owned(),
             file_bytes,
             spare: None,
             spare_bytes: Arc::default(),
             prepared: None,
             retry_at: Duration::ZERO,
+            retry: RETRY,
+            out_of_handles: false,
+            reserve: Reserve::new(Arc::clone(&files), dir, file_bytes),
+            reserve_at: Duration::ZERO,
+            files,
         }
     }
 
     /// Bytes of the file that waits to be recycled.
     pub(crate) fn spare_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.spare_bytes)
+    }
+
+    /// What is kept for a checkpoint on a full device.
+    pub(crate) fn reserve(&self) -> Reserve {
+        self.reserve.clone()
     }
 
     fn path(&self, name: Name) -> PathBuf {
@@ -76,36 +99,42 @@ impl Keeper {
         }
     }
 
-    /// A file of at least `bytes` under the name of `id`, that is on the device as a whole. A `quick` log gets one whose room
-    /// is only reserved.
-    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64, quick: bool) -> io::Result<Prepared> {
-        let path = self.path(Name::Wal(id));
-        if let Some(spare) = self.spare.filter(|_| bytes <= self.file_bytes) {
-            self.files.rename(&self.path(Name::Wal(spare)), &path)?;
-            self.spare = None;
-            self.spare_bytes.store(0, Ordering::Relaxed);
-            // Before this, a power loss brings the old name back, and with it a file that is in use is lost.
-            self.files.sync_dir(&self.dir)?;
-            let handle = self.files.open(&path)?;
-            let bytes = self.file_bytes;
-            return Ok(Prepared { id, handle, bytes });
+    /// A file of at least `bytes` under the name of `id`, that is on the device as a whole, and says that `in_use` was in use
+    /// before it. A `quick` log gets one whose room is only reserved.
+    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
+        if self.spare.is_some() && bytes <= self.file_bytes {
+            return self.recycle(id, in_use);
         }
-        self.create(id, &path, bytes, quick).inspect_err(|_| {
+        let path = self.path(Name::Wal(id));
+        self.create(id, &path, bytes, in_use, quick).inspect_err(|_| {
             // Half a file is of no use, and takes room that is short.
             let _ = self.files.remove(&path);
         })
     }
 
-    fn create(&self, id: FileId, path: &Path, bytes: u64, quick: bool) -> io::Result<Prepared> {
+    fn recycle(&mut self, id: FileId, in_use: FileId) -> io::Result<Prepared> {
+        let (spare, path) = (self.spare.unwrap_or_default(), self.path(Name::Wal(id)));
+        let handle = self.files.open(&self.path(Name::Wal(spare)))?;
+        write_reserved(&*handle, id, in_use)?;
+        handle.fdatasync()?;
+        self.files.rename(&self.path(Name::Wal(spare)), &path)?;
+        self.spare = Some(id);
+        // Before this, a power loss brings the old name back, and with it a file that is in use is lost.
+        self.files.sync_dir(&self.dir)?;
+        self.spare = None;
+        self.spare_bytes.store(0, Ordering::Relaxed);
+        let bytes = self.file_bytes;
+        Ok(Prepared { id, handle, bytes })
+    }
+
+    fn create(&self, id: FileId, path: &Path, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
         let handle = self.files.create(path)?;
-        match if quick {
-            handle.allocate(bytes)
-        } else {
-            fill(&*handle, bytes)
-        } {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(&*handle, bytes)?,
-            outcome => outcome?,
+        // First, so that a device without room is not filled with zeroes to find that out.
+        let reserved = reserve_room(&*handle, bytes)?;
+        if !(quick && reserved) {
+            fill(&*handle, bytes)?;
         }
+        write_reserved(&*handle, id, in_use)?;
         handle.fdatasync()?;
         self.files.sync_dir(&self.dir)?;
         Ok(Prepared { id, handle, bytes })
@@ -129,19 +158,50 @@ impl Keeper {
         if let Some(bytes) = chore.prepare {
             self.try_prepare(wal, bytes);
         }
+        if chore.reserve && self.reserve.make().is_err() {
+            self.reserve_at = wal.clock.now() + RETRY_MAX;
+        }
         chore.is_any()
     }
 
-    /// Prepares a file of `bytes` to go on in; if that cannot be, the log is full.
-    pub(super) fn try_prepare(&mut self, wal: &Wal, bytes: u64) {
-        if let Err(error) = self.prepare_next(wal, bytes) {
-            if !wal.full.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%error, dir = %self.dir.display(), "no room for the next file of the log; trying again until there is");
+    /// Prepares a file of `bytes` to go on in, and returns whether there is one. Without room for it, the log is full; if
+    /// the process has no handle for it, appends wait until it has; anything else stops the log.
+    pub(super) fn try_prepare(&mut self, wal: &Wal, bytes: u64) -> bool {
+        let outcome = self.prepare_next(wal, bytes);
+        if let Err(error) = outcome {
+            if is_out_of_handles(&error) {
+                self.wait_for_handles(wal, &error);
+            } else if is_out_of_room(&error) {
+                self.set_full(wal, &error);
+            } else {
+                wal.stop(Failure {
+                    operation: "prepare the next file in",
+                    path: self.dir.clone(),
+                    source: error,
+                });
             }
-            wal.head().forget_wanted();
-            self.retry_at = wal.clock.now() + RETRY;
+            wal.prepared.notify_all();
+            return false;
         }
+        (self.out_of_handles, self.retry) = (false, RETRY);
         wal.prepared.notify_all();
+        true
+    }
+
+    fn set_full(&mut self, wal: &Wal, error: &io::Error) {
+        if !wal.full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, dir = %self.dir.display(), "no room for the next file of the log; trying again until there is");
+        }
+        wal.head().forget_wanted();
+        self.retry_at = wal.clock.now() + self.retry;
+        self.retry = (self.retry * 2).min(RETRY_MAX);
+    }
+
+    fn wait_for_handles(&mut self, wal: &Wal, error: &io::Error) {
+        if !std::mem::replace(&mut self.out_of_handles, true) {
+            tracing::warn!(%error, dir = %self.dir.display(), "too many open files for the next file of the log, and writing waits: allow the process more (ulimit -n), or fewer connections");
+        }
+        self.retry_at = wal.clock.now() + RETRY_HANDLES;
     }
 
     fn prepare_next(&mut self, wal: &Wal, bytes: u64) -> io::Result<()> {
@@ -153,7 +213,7 @@ impl Keeper {
         }
         let since = |prepared| wal.clock.now().saturating_sub(prepared);
         let quick = self.prepared.is_some_and(|prepared| since(prepared) < QUICK);
-        let next = self.prepare(wal.next_file_id()?, bytes, quick)?;
+        let next = self.prepare(wal.next_file_id()?, bytes, wal.durable_file(), quick)?;
         self.prepared = Some(wal.clock.now());
         wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
@@ -166,7 +226,12 @@ impl Keeper {
     fn tidy(&mut self, wal: &Wal) {
         // In this order: what comes later is needed later.
         let replay_from = wal.replay_from();
-        for (id, account) in wal.frames.accounts.take_free(replay_from) {
+        let free = wal.frames.accounts.take_free(replay_from);
+        if !free.is_empty() {
+            // There may be room now.
+            (self.retry, self.retry_at, self.reserve_at) = (RETRY, Duration::ZERO, Duration::ZERO);
+        }
+        for (id, account) in free {
             wal.frames.handles.close(id);
             let name = match account.class {
                 Class::Wal => Name::Wal(id),
@@ -186,7 +251,7 @@ impl Keeper {
             if self.chore(wal, &head).is_any() {
                 return true;
             }
-            match self.retry_due(&head) {
+            match self.retry_due(wal, &head) {
                 None => wal.chores.wait(&mut head),
                 Some(due) => {
                     let wait = due.saturating_sub(wal.clock.now());
@@ -201,10 +266,12 @@ impl Keeper {
         if head.is_closed() || wal.failure().is_some() {
             return Chore::default();
         }
-        let due = self.retry_due(head).is_some_and(|due| due <= wal.clock.now());
+        let now = wal.clock.now();
+        let due = self.file_due(wal, head).is_some_and(|due| due <= now);
         Chore {
             tidy: head.tidy,
             prepare: due.then(|| self.wanted_bytes(head)),
+            reserve: self.reserve_due(head).is_some_and(|due| due <= now),
         }
     }
 
@@ -217,15 +284,62 @@ impl Keeper {
         head.wanted_bytes().max(self.file_bytes)
     }
 
+    /// When there is something to do, if nothing else comes.
+    pub(super) fn retry_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
+        self.file_due(wal, head).into_iter().chain(self.reserve_due(head)).min()
+    }
+
     /// When the next file is to be prepared, if it is missing.
-    pub(super) fn retry_due(&self, head: &Head) -> Option<Duration> {
+    fn file_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
         let there = head.has_next() && head.next_fits(self.wanted_bytes(head));
-        (!there).then_some(self.retry_at)
+        // Until the current one is known to be in use, the next one could not say so; the writer is at it.
+        let early = wal.prepares_in_order() && wal.durable_file() < head.file();
+        (!there && !early).then_some(self.retry_at)
+    }
+
+    /// When the reserve is to be made, if it is missing: after the next file.
+    fn reserve_due(&self, head: &Head) -> Option<Duration> {
+        (head.has_next() && !self.reserve.is_there()).then_some(self.reserve_at)
     }
 }
 
+/// Whether there is no room on the device, or none for this user.
+pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether this process, or the system, has too many files open.
+fn is_out_of_handles(error: &io::Error) -> bool {
+    const HANDLES: [rustix::io::Errno; 2] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    HANDLES
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Reserves room for `bytes`; returns whether the file system can do that.
+pub(crate) fn reserve_room(handle: &dyn LogFile, bytes: u64) -> io::Result<bool> {
+    match handle.allocate(bytes) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
+        outcome => outcome.map(|()| true),
+    }
+}
+
+/// Writes the first frame of a file that is not used yet.
+fn write_reserved(handle: &dyn LogFile, id: FileId, in_use: FileId) -> io::Result<()> {
+    let payload = encode_reserved(in_use);
+    let header = Header {
+        kind: Kind::Reserved,
+        file: u64::from(id.0),
+        offset: 0,
+        mark: Mark::default(),
+    };
+    let payload_bytes = u32::try_from(payload.len()).map_err(io::Error::other)?;
+    let header = frame::encode(&header, payload_bytes, frame::payload_crc(&[&payload]));
+    handle.pwritev(&mut [IoSlice::new(&header), IoSlice::new(&payload)], 0)
+}
+
 /// Writes zeroes up to `bytes`.
-fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
+pub(super) fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
     let zeroes = vec![0; ZERO_BYTES];
     let mut at = 0;
     while at < bytes {
@@ -241,10 +355,11 @@ struct Chore {
     tidy: bool,
     /// Bytes of the file to be prepared.
     prepare: Option<u64>,
+    reserve: bool,
 }
 
 impl Chore {
     fn is_any(&self) -> bool {
-        self.tidy || self.prepare.is_some()
+        self.tidy || self.prepare.is_some() || self.reserve
     }
 }

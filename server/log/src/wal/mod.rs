@@ -9,12 +9,15 @@
 //! - a file has its room on the device (zero-filled, recycled, or reserved while files fill quickly), is synced, and is
 //!   known by its name on the device before the first place in it is given; so a full device cannot stop what has a place;
 //! - places are given without holes, in the order of the queue;
-//! - every file starts with a [`payload::Start`] frame, which names the file before and where that ends.
+//! - every file starts with a [`payload::Start`] frame, which names the file before and where that ends;
+//! - a file that is prepared starts with a frame that names one that is in use, and on the device: under
+//!   [`SyncPolicy::Always`] the current one. So the newest file cannot be lost without a trace.
 
 mod head;
 mod keeper;
 mod outgoing;
 pub(crate) mod payload;
+mod reserve;
 mod writer;
 
 use std::sync::Arc;
@@ -33,9 +36,10 @@ use crate::store::DiskFrames;
 use crate::types::{FileId, Space};
 
 pub(crate) use head::{Head, Prepared, start_bytes};
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{Keeper, is_out_of_room, reserve_room};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use payload::{ENTRY_PREFIX_BYTES, VOTE_BYTES_MAX};
+pub(crate) use reserve::{RESERVE_NAME, Reserve};
 use writer::Writer;
 
 /// Called once with the outcome of an append, on the thread that writes, or before the call returns if nothing was
@@ -48,6 +52,13 @@ pub(crate) struct Batch {
     /// Whether it is synced whatever the policy.
     pub(crate) sync: bool,
     pub(crate) done: Option<Completion>,
+}
+
+impl Batch {
+    /// Whether there is the first frame of a file in it.
+    fn opens(&self) -> bool {
+        self.frames.iter().any(|frame| frame.opens.is_some())
+    }
 }
 
 /// What appenders, the writer and the keeper share. The lock of the head is taken after those of writer and keeper.
@@ -64,6 +75,7 @@ pub(crate) struct Wal {
     chores: Condvar,
     full: AtomicBool,
     failure: OnceLock<Arc<Failure>>,
+    pub(crate) reserve: Reserve,
     file_ids: AtomicU32,
     /// The newest file whose first frame is on the device.
     durable_file: AtomicU32,
@@ -85,6 +97,7 @@ impl Wal {
         keeper: Keeper,
         on_work: Option<OnWork>,
     ) -> Self {
+        let reserve = keeper.reserve();
         let clock = if on_work.is_some() {
             Clock::stepped()
         } else {
@@ -99,6 +112,7 @@ impl Wal {
             chores: Condvar::new(),
             full: AtomicBool::new(false),
             failure: OnceLock::new(),
+            reserve,
             file_ids: AtomicU32::new(last_file_id.0),
             durable_file: AtomicU32::new(durable.file_id().0),
             policy,
@@ -199,6 +213,7 @@ impl Wal {
     /// Goes on to the next file unless a frame of `bytes` fits into this one, and returns its first frame. Waits while
     /// the file is being prepared, or does that.
     fn make_room(&self, head: &mut MutexGuard<'_, Head>, bytes: u64) -> Result<Option<Outgoing>, AppendError> {
+        let mut refused = false;
         loop {
             self.check(head)?;
             if head.fits(bytes) {
@@ -209,7 +224,7 @@ impl Wal {
                 self.wake_keeper();
                 return Ok(head.roll());
             }
-            if self.full.load(Ordering::Relaxed) {
+            if self.full.load(Ordering::Relaxed) || refused {
                 return Err(AppendError::OutOfSpace { bytes });
             }
             head.want(needed);
@@ -221,7 +236,8 @@ impl Wal {
             MutexGuard::unlocked(head, || {
                 let mut keeper = self.keeper.lock();
                 let bytes = keeper.wanted_bytes(&self.head());
-                keeper.try_prepare(self, bytes);
+                // There is nobody to wait for.
+                refused = !keeper.try_prepare(self, bytes);
             });
         }
     }
@@ -243,8 +259,19 @@ impl Wal {
     /// The first file that has to stay. Votes and purges of all groups are in the first frame of every file, but as long as
     /// that of the newest file is not on the device, they are in the one before it.
     pub(crate) fn replay_from(&self) -> FileId {
-        let durable = FileId(self.durable_file.load(Ordering::Acquire));
+        let durable = self.durable_file();
         self.head.lock().replay_from(durable)
+    }
+
+    /// The newest file whose first frame is on the device.
+    fn durable_file(&self) -> FileId {
+        FileId(self.durable_file.load(Ordering::Acquire))
+    }
+
+    /// Whether the next file waits until the current one is known to be in use. Not where syncs may be rare, or where they
+    /// come when somebody says so.
+    fn prepares_in_order(&self) -> bool {
+        self.policy == SyncPolicy::Always && self.on_work.is_none()
     }
 
     /// Everything up to `file` and its first frame is on the device.
@@ -286,8 +313,8 @@ impl Wal {
 
     /// When there is something to do, if nothing comes.
     pub(crate) fn due(&self) -> Option<Duration> {
-        let sync = self.writer.lock().sync_due(self);
-        let retry = self.keeper.lock().retry_due(&self.head());
+        let sync = self.writer.lock().due(self);
+        let retry = self.keeper.lock().retry_due(self, &self.head());
         sync.into_iter()
             .chain(retry)
             .min()

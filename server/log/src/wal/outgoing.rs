@@ -64,6 +64,13 @@ impl Outgoing {
         }
     }
 
+    /// What is written where a file is cut off.
+    pub(crate) fn end(file: FileId, offset: u32) -> Self {
+        let mut frame = Self::other(Kind::End, Bytes::new());
+        frame.set_place(file, offset);
+        frame
+    }
+
     pub(crate) fn prefix(&self) -> Option<&EntryPrefix> {
         self.prefix.as_ref()
     }

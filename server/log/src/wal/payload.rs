@@ -5,8 +5,11 @@
 //! vote       u32 group; vote: the rest
 //! truncate   u32 group, u8 whether an entry is left, [u64 index of the last one that is left]
 //! purge      u32 group, id
-//! start      u64 file before this one (0: none), u32 its end, u32 number of groups; each:
+//! start      [u32 length of the file, not in version 1], u64 file before this one (0: none), u32 its end,
+//!            u32 number of groups; each:
 //!            u32 group, u64 first file that the group needs (0: none), u8 flags: 1 purged, [id], u32 length, vote
+//! reserved   u64 newest file that was in use, and its first frame on the device, when this one was prepared (0: none)
+//! mark, end  nothing
 //! id         u64 term, u64 leader, u64 index
 //! ```
 //!
@@ -16,6 +19,7 @@ use boltq_core::codec::{Reader, put_bytes, put_len};
 use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::frame::VERSION_1;
 use crate::types::{EntryId, FileId};
 
 /// Length of what stands before the data of an entry.
@@ -23,6 +27,8 @@ pub(crate) const ENTRY_PREFIX_BYTES: usize = 32;
 /// Longest vote.
 pub(crate) const VOTE_BYTES_MAX: usize = 1024;
 
+/// Length of the payload of a frame in a file that is not used yet.
+const RESERVED_BYTES: usize = 8;
 /// Highest index that is accepted. No log gets there, and so far from overflow there is none to check.
 const INDEX_MAX: u64 = 1 << 62;
 
@@ -67,6 +73,8 @@ pub(crate) struct GroupStart {
 /// The first frame of a WAL file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Start {
+    /// Length of the file; 0 if it is not known, as of version 1. Only a start of the log cuts it, and leaves an end frame.
+    pub(crate) file_bytes: u32,
     /// The file before; 0 if there is none.
     pub(crate) previous: FileId,
     /// Where the frames of the file before end.
@@ -77,6 +85,7 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
+        out.put_u32_le(self.file_bytes);
         out.put_u64_le(u64::from(self.previous.0));
         out.put_u32_le(self.previous_end);
         put_len(&mut out, self.groups.len());
@@ -92,8 +101,12 @@ impl Start {
         out.freeze()
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(payload: &[u8], version: u8) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(payload);
+        let file_bytes = match version {
+            VERSION_1 => 0,
+            _ => reader.u32("length of the file")?,
+        };
         let previous = read_file(&mut reader)?;
         let previous_end = reader.u32("end of the file before")?;
         let count = reader.count(17, "groups")?;
@@ -113,11 +126,20 @@ impl Start {
             ));
         }
         Ok(Self {
+            file_bytes,
             previous,
             previous_end,
             groups,
         })
     }
+}
+
+pub(crate) fn encode_reserved(in_use: FileId) -> [u8; RESERVED_BYTES] {
+    u64::from(in_use.0).to_le_bytes()
+}
+
+pub(crate) fn decode_reserved(payload: &[u8]) -> Result<FileId, DecodeError> {
+    read_file(&mut Reader::new(payload))
 }
 
 pub(crate) fn encode_vote(group: GroupId, vote: &[u8]) -> Bytes {
@@ -228,6 +250,7 @@ mod tests {
         };
         assert_eq!(EntryPrefix::decode(&prefix.encode()), Ok(prefix));
         let start = Start {
+            file_bytes: 65_536,
             previous: FileId(4),
             previous_end: 4096,
             groups: vec![
@@ -242,7 +265,13 @@ mod tests {
                 ),
             ],
         };
-        assert_eq!(Start::decode(&start.encode()), Ok(start));
+        assert_eq!(Start::decode(&start.encode(), 2), Ok(start.clone()));
+        let without_length = Start {
+            file_bytes: 0,
+            ..start.clone()
+        };
+        assert_eq!(Start::decode(&start.encode()[4..], VERSION_1), Ok(without_length));
+        assert_eq!(decode_reserved(&encode_reserved(FileId(9))), Ok(FileId(9)));
         let vote = encode_vote(GroupId(1), b"me");
         assert_eq!(decode_vote(&vote), Ok((GroupId(1), Bytes::from_static(b"me"))));
         for last in [None, Some(LogIndex(5))] {
@@ -275,7 +304,7 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_or_refused_without_panic(bytes: Vec<u8>) {
             let _ = EntryPrefix::decode(&bytes);
-            let _ = Start::decode(&bytes);
+            let _ = (Start::decode(&bytes, VERSION_1), Start::decode(&bytes, 2), decode_reserved(&bytes));
             let _ = decode_vote(&bytes);
             let _ = decode_truncate(&bytes);
             let _ = decode_purge(&bytes);

@@ -3,6 +3,9 @@
 //! A round takes all that waits, writes it in as few calls as the system allows and without copying payloads, syncs once, and
 //! then completes what it took. On a thread of its own, rounds follow each other: while one is at the device, the next one
 //! gathers, and a lone append is written at once. In steps, a round is written when somebody says so.
+//!
+//! How far the log is on the device is said by the frame that comes next. So that the last ones of an idle log are not taken
+//! for a torn write when they decay, it gets one more frame that says just that.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -17,11 +20,16 @@ use crate::frame::{Mark, PADDING};
 use crate::store::Name;
 use crate::types::FileId;
 
+/// After this long without anything to write, a log says how far it is on the device.
+const IDLE: Duration = Duration::from_millis(100);
+
 /// What the writer finds when it looks for work.
 enum Round {
     Write(Vec<Batch>),
     /// Nothing came, and what was written before has waited long enough.
     Sync,
+    /// The log has been idle, and says how far it is on the device.
+    Mark(Batch),
     Close,
 }
 
@@ -31,6 +39,8 @@ pub(crate) struct Writer {
     end: Mark,
     /// Everything before it is on the device.
     durable: Mark,
+    /// Where the log ends if its last frame says how far it is on the device, and does not have to be said again.
+    marked: Mark,
     /// Files that were written to since the last sync, the current one last.
     dirty: Vec<(FileId, Arc<dyn LogFile>)>,
     /// When that was last so.
@@ -44,6 +54,7 @@ impl Writer {
             file: None,
             end: durable,
             durable,
+            marked: durable,
             dirty: Vec::new(),
             synced: Duration::ZERO,
         }
@@ -52,10 +63,25 @@ impl Writer {
     /// Writes rounds until the log is closed or a write fails; for a thread of its own.
     pub(super) fn run(&mut self, wal: &Wal) {
         while let Some(round) = self.wait(wal) {
-            let last = matches!(round, Round::Close);
-            if !self.write_round(wal, round) || last {
+            if matches!(round, Round::Close) {
+                return self.close(wal);
+            }
+            if !self.write_round(wal, round) {
                 return;
             }
+        }
+    }
+
+    /// Syncs what was written, and says so in the log.
+    fn close(&mut self, wal: &Wal) {
+        if self.write_round(wal, Round::Close) && self.mark_due().is_some() {
+            let frames: Vec<Outgoing> = wal.head().mark().into_iter().collect();
+            let round = Round::Mark(Batch {
+                frames,
+                sync: true,
+                done: None,
+            });
+            self.write_round(wal, round);
         }
     }
 
@@ -71,13 +97,13 @@ impl Writer {
     pub(super) fn finish(&mut self, wal: &Wal) {
         while self.turn(wal) {}
         if wal.failure().is_none() {
-            self.write_round(wal, Round::Close);
+            self.close(wal);
         }
     }
 
     /// Whether a turn finds something to do.
     pub(super) fn is_ready(&self, wal: &Wal, head: &Head, now: Duration) -> bool {
-        let due = || !head.is_closed() && self.sync_due(wal).is_some_and(|due| due <= now);
+        let due = || !head.is_closed() && self.due(wal).is_some_and(|due| due <= now);
         wal.failure().is_none() && (head.has_batches() || due())
     }
 
@@ -95,7 +121,7 @@ impl Writer {
                 return Some(Round::Close);
             }
             head.idle = true;
-            match self.sync_due(wal) {
+            match self.due(wal) {
                 None => wal.work.wait(&mut head),
                 Some(due) => {
                     wal.work.wait_for(&mut head, due.saturating_sub(now));
@@ -110,6 +136,16 @@ impl Writer {
         }
         Some(if head.has_batches() {
             Round::Write(head.take_batches())
+        } else if self.mark_due().is_some() {
+            // Placed under this lock, so nothing comes between.
+            match head.mark() {
+                Some(frame) => Round::Mark(Batch {
+                    frames: vec![frame],
+                    sync: true,
+                    done: None,
+                }),
+                None => Round::Sync,
+            }
         } else {
             Round::Sync
         })
@@ -117,11 +153,18 @@ impl Writer {
 
     /// Returns whether it was written.
     fn write_round(&mut self, wal: &Wal, round: Round) -> bool {
+        let marks = match &round {
+            Round::Mark(_) => true,
+            // There was no room for it.
+            Round::Sync => self.dirty.is_empty(),
+            Round::Write(_) | Round::Close => false,
+        };
         let (batches, sync) = match round {
             Round::Write(batches) => {
                 let sync = self.wants_sync(wal, &batches);
                 (batches, sync)
             }
+            Round::Mark(batch) => (vec![batch], true),
             Round::Sync | Round::Close => (Vec::new(), true),
         };
         let written = self.write(wal, &batches);
@@ -129,16 +172,30 @@ impl Writer {
             wal.fail(failure, batches);
             return false;
         }
+        if marks {
+            self.marked = self.end;
+        }
         complete(wal, batches);
         true
     }
 
     /// When what was written is to be synced, if nothing else comes.
-    pub(super) fn sync_due(&self, wal: &Wal) -> Option<Duration> {
+    fn sync_due(&self, wal: &Wal) -> Option<Duration> {
         match wal.policy {
             SyncPolicy::Interval(interval) if !self.dirty.is_empty() => self.synced.checked_add(interval),
             SyncPolicy::Interval(_) | SyncPolicy::Always | SyncPolicy::Never => None,
         }
+    }
+
+    /// When an idle log is to say how far it is on the device.
+    fn mark_due(&self) -> Option<Duration> {
+        let wanted = self.dirty.is_empty() && self.marked < self.end;
+        wanted.then(|| self.synced + IDLE)
+    }
+
+    /// When there is something to do, if nothing else comes.
+    pub(super) fn due(&self, wal: &Wal) -> Option<Duration> {
+        self.sync_due(wal).or_else(|| self.mark_due())
     }
 
     fn wants_sync(&self, wal: &Wal, batches: &[Batch]) -> bool {
@@ -146,7 +203,8 @@ impl Writer {
         batches.iter().any(|batch| batch.sync)
             || match wal.policy {
                 // Nobody waits for a purge, so it rides along with what comes next.
-                SyncPolicy::Always => batches.iter().any(|batch| batch.done.is_some()),
+                // But the next file is prepared when this one is known to be in use.
+                SyncPolicy::Always => batches.iter().any(|batch| batch.done.is_some() || batch.opens()),
                 SyncPolicy::Interval(interval) => elapsed(interval),
                 SyncPolicy::Never => false,
             }

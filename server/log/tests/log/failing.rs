@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::SimFiles;
-use boltq_log::{AppendError, CheckpointError, Log, LogConfig, Space, SyncPolicy};
+use boltq_log::{AppendError, CheckpointError, Entry, GroupLog, Log, LogConfig, Space, SyncPolicy};
 use bytes::Bytes;
 
 use crate::common::*;
@@ -105,7 +105,7 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
         "{error}"
     );
     assert!(log.failure().is_none());
-    let outcome = group.write_checkpoint(group.capture(), id(1, 5), b"", &[0; 20 << 10]);
+    let outcome = group.write_checkpoint(group.capture(), id(1, 5), b"", &[0; 100 << 10]);
     assert!(matches!(outcome, Err(CheckpointError::Io { .. })), "{outcome:?}");
     assert!(!names(&files).iter().any(|name| name.ends_with(".tmp")));
 
@@ -162,4 +162,130 @@ fn what_a_policy_does_not_sync_survives_the_process_and_an_interval_syncs_in_tim
             "{sync:?}"
         );
     }
+}
+
+/// Errors of Linux.
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
+const EDQUOT: i32 = 122;
+
+/// Appends entries of 5,000 bytes without waiting.
+fn append_many(group: &GroupLog, first: u64, last: u64) -> std::sync::mpsc::Receiver<Result<(), AppendError>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for index in first..=last {
+        let sender = sender.clone();
+        let entry = Entry {
+            id: id(1, index),
+            kind: 1,
+            data: vec![7; 5_000].into(),
+        };
+        group.append(vec![entry], Box::new(move |outcome| drop(sender.send(outcome))));
+    }
+    receiver
+}
+
+#[test]
+fn without_a_handle_for_the_next_file_appends_wait() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    eventually("the next file", || log.usage().files == 2);
+    files.fail_create(Some(EMFILE));
+    let appended = std::thread::spawn({
+        let group = group.clone();
+        move || append_many(&group, 1, 60).iter().all(|outcome| outcome.is_ok())
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!appended.is_finished() && log.space() == Space::Ample && log.failure().is_none());
+    files.fail_create(None);
+    assert!(appended.join().unwrap());
+    assert_eq!(group.raft_state().last, Some(id(1, 60)));
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_a_full_device_and_other_errors_stop_the_log() {
+    for (errno, full) in [(EDQUOT, true), (EIO, false)] {
+        let files = SimFiles::new();
+        let log = open(&files).unwrap();
+        let group = log.group(GROUP);
+        eventually("the next file", || log.usage().files == 2);
+        files.fail_create(Some(errno));
+        let outcomes = append_many(&group, 1, 60);
+        assert!(outcomes.iter().any(|outcome| match outcome {
+            Err(AppendError::OutOfSpace { .. }) => full,
+            Err(AppendError::Failed(_)) => !full,
+            _ => false,
+        }));
+        assert_eq!(log.space() == Space::Full, full);
+        let failure = log.failure().map(|failure| failure.to_string());
+        assert_eq!(failure.is_none(), full, "{failure:?}");
+        assert!(failure.is_none_or(|text| text.starts_with("prepare the next file in /data")));
+    }
+}
+
+#[test]
+fn a_checkpoint_makes_room_on_a_device_that_has_none() {
+    let files = SimFiles::new();
+    let (log, steps) = Log::open_stepped(config(), Arc::new(files.clone()), Arc::new(|| ())).unwrap();
+    let run = || while steps.step() {};
+    run();
+    assert!(names(&files).contains(&"reserve".to_owned()));
+    let group = log.group(GROUP);
+    files.set_room(Some(150 << 10));
+    let mut index = 0;
+    loop {
+        let entry = Entry {
+            id: id(1, index + 1),
+            kind: 1,
+            data: vec![7; 5_000].into(),
+        };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        group.append(vec![entry], Box::new(move |outcome| drop(sender.send(outcome))));
+        run();
+        match receiver.try_recv().unwrap() {
+            Ok(()) => index += 1,
+            Err(error) => break assert!(matches!(error, AppendError::OutOfSpace { .. })),
+        }
+    }
+    // Somebody else takes what is left.
+    files.set_room(Some(0));
+    assert_eq!(log.space(), Space::Full);
+    checkpoint(&group, index);
+    assert!(!names(&files).contains(&"reserve".to_owned()), "it was used");
+    run();
+    while let Some(due) = steps.due().filter(|_| log.space() == Space::Full) {
+        steps.set_time(due);
+        run();
+    }
+    append_many(&group, index + 1, index + 5);
+    run();
+    assert_eq!(group.raft_state().last, Some(id(1, index + 5)));
+    files.set_room(None);
+    drop((group, log, steps));
+    let (log, _steps) = Log::open_stepped(config(), Arc::new(files.lose_unsynced()), Arc::new(|| ())).unwrap();
+    assert_eq!(log.group(GROUP).checkpoint().unwrap().applied, id(1, index));
+    assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, index + 5)));
+}
+
+#[test]
+fn a_full_device_is_asked_less_and_less_often_and_not_filled_with_zeroes() {
+    let files = SimFiles::new();
+    let (log, steps) = Log::open_stepped(config(), Arc::new(files.clone()), Arc::new(|| ())).unwrap();
+    while steps.step() {}
+    files.set_room(Some(60 << 10));
+    append_many(&log.group(GROUP), 1, 60);
+    while steps.step() {}
+    assert_eq!(log.space(), Space::Full);
+    let mut tried = Vec::new();
+    for _ in 0..8 {
+        let due = steps.due().unwrap();
+        steps.set_time(due);
+        let operations = files.operations();
+        while steps.step() {}
+        tried.push(due);
+        // Created, not reserved, removed; no zeroes written. (A mark was written and synced in one of them.)
+        assert!(files.operations() <= operations + 5, "{tried:?}");
+    }
+    let last = tried[7] - tried[6];
+    assert_eq!(last, Duration::from_secs(5), "{tried:?}");
 }

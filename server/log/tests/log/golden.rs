@@ -1,13 +1,14 @@
-//! The formats of version 1 do not change: files that were checked in are still written, byte for byte, and still read.
+//! The formats do not change: files that were checked in are still written, byte for byte, and still read.
 //!
-//! A change of a format gets a version and files of its own; these stay.
+//! A change of a format gets a version and files of its own; those of earlier versions stay, and are still read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::SimFiles;
-use boltq_log::{Log, LogConfig};
+use boltq_log::{Entry, Log, LogConfig, OpenError};
 use bytes::Bytes;
 
 use crate::common::*;
@@ -16,6 +17,13 @@ const GROUP: GroupId = GroupId(1);
 const WAL: &str = "wal-0000000000000001.log";
 const SEGMENT: &str = "seg-0000000000000004.log";
 const CHECKPOINT: &str = "ckp-1-0000000000000006";
+/// The last file of the log.
+const NEXT: &str = "wal-0000000000000002.log";
+const FIRST_CHECKPOINT: &str = "ckp-1-0000000000000003";
+/// Prepared and not used.
+const PREPARED: &str = "wal-0000000000000003.log";
+/// What is written now.
+const VERSION: u8 = 2;
 
 /// Writes all kinds of frames, in one order.
 fn write_files() -> SimFiles {
@@ -25,50 +33,73 @@ fn write_files() -> SimFiles {
         row_bytes: 64,
         ..config()
     };
-    let log = Log::open(config, Arc::new(files.clone())).unwrap();
-    eventually("the next file", || log.usage().files == 2);
+    let (log, steps) = Log::open_stepped(config.clone(), Arc::new(files.clone()), Arc::new(|| ())).unwrap();
+    let run = || while steps.step() {};
+    run();
     let group = log.group(GROUP);
-    wait(|done| group.save_vote(Bytes::from_static(b"vote"), done)).unwrap();
-    commit(
-        &group,
-        1,
-        &Plan::place(7, 1, (0..6).map(|n| record(&[n; 20])).collect()),
-    );
-    commit(&group, 2, &Plan::place(9, 1, vec![record(b"nine")]));
-    append(&group, 1, 3, Bytes::from_static(b"to be cut off")).unwrap();
-    wait(|done| group.truncate_after(Some(LogIndex(2)), done)).unwrap();
-    commit(&group, 3, &Plan::free(7, 2, 3));
+    let done = || -> boltq_log::Completion { Box::new(|outcome| outcome.unwrap()) };
+    let append = |index, data| {
+        let entry = Entry {
+            id: id(1, index),
+            kind: 1,
+            data,
+        };
+        group.append(vec![entry], done());
+        run();
+    };
+    let commit = |index, plan: &Plan| {
+        append(index, plan.encode());
+        group.place(LogIndex(index), &effects(&plan.encode())).unwrap();
+    };
+    group.save_vote(Bytes::from_static(b"vote"), done());
+    run();
+    commit(1, &Plan::place(7, 1, (0..6).map(|n| record(&[n; 20])).collect()));
+    commit(2, &Plan::place(9, 1, vec![record(b"nine")]));
+    append(3, Bytes::from_static(b"to be cut off"));
+    group.truncate_after(Some(LogIndex(2)), done());
+    run();
+    commit(3, &Plan::free(7, 2, 3));
     group
         .write_checkpoint(group.capture(), id(1, 3), b"meta", b"state")
         .unwrap();
     group.purge(id(1, 3));
-    append(&group, 1, 4, Bytes::from_static(b"after the purge")).unwrap();
-    let wal = contents(&files, WAL);
+    append(4, Bytes::from_static(b"after the purge"));
+    // Idle: the log says how far it is on the device.
+    steps.set_time(Duration::from_secs(1));
+    run();
+    // And the end of the file is where a start finds it.
+    let killed = files.after_kill();
+    let (second, _steps) = Log::open_stepped(config, Arc::new(killed.clone()), Arc::new(|| ())).unwrap();
+    let (wal, first_checkpoint) = (contents(&killed, WAL), contents(&killed, FIRST_CHECKPOINT));
+    drop(second);
     // The rest of the file, so that it is not the one that is written to any more.
-    append(&group, 1, 5, Bytes::from(vec![0; 64_000])).unwrap();
-    append(&group, 1, 6, Bytes::from(vec![0; 2_000])).unwrap();
-    // Two of the log, the next one, and the checkpoint.
-    eventually("the next file", || log.usage().files == 4);
+    append(5, Bytes::from(vec![0; 64_000]));
+    append(6, Bytes::from(vec![0; 2_000]));
+    let prepared = contents(&files, PREPARED);
     group
         .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
         .unwrap();
     group.purge(id(1, 6));
-    eventually("a segment", || log.usage().segment_bytes > 0);
+    run();
     group
         .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
         .unwrap();
+    run();
     log.close();
-    write(&files, WAL, &wal);
+    for (name, bytes) in [(WAL, wal), (FIRST_CHECKPOINT, first_checkpoint), (PREPARED, prepared)] {
+        write(&files, name, &bytes);
+    }
     files
 }
 
-fn golden(name: &str) -> Vec<u8> {
-    let path = vector(name);
+fn golden(version: u8, name: &str) -> Vec<u8> {
+    let path = vector(version, name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn vector(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/log/v1")).join(name)
+fn vector(version: u8, name: &str) -> PathBuf {
+    let vectors = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/log"));
+    vectors.join(format!("v{version}")).join(name)
 }
 
 /// Without the zeroes that fill a WAL file.
@@ -84,7 +115,7 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn what_is_written_is_what_was_written() {
     let files = write_files();
-    for name in [WAL, SEGMENT, CHECKPOINT] {
+    for name in [WAL, NEXT, PREPARED, FIRST_CHECKPOINT, SEGMENT, CHECKPOINT] {
         assert!(
             names(&files).contains(&name.to_owned()),
             "{name} of {:?}",
@@ -93,17 +124,25 @@ fn what_is_written_is_what_was_written() {
         let bytes = trimmed(contents(&files, name));
         // For a new version: writes its files, to be looked at and checked in.
         if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {
-            std::fs::create_dir_all(vector("")).unwrap();
-            std::fs::write(vector(name), &bytes).unwrap();
+            std::fs::create_dir_all(vector(VERSION, "")).unwrap();
+            std::fs::write(vector(VERSION, name), &bytes).unwrap();
         }
-        assert_eq!(bytes, trimmed(golden(name)), "{name}");
+        assert_eq!(bytes, trimmed(golden(VERSION, name)), "{name}");
     }
 }
 
 #[test]
 fn what_was_written_is_still_read() {
+    for version in 1..=VERSION {
+        read_files(version);
+    }
+}
+
+fn read_files(version: u8) {
+    let golden = |name| golden(version, name);
     let files = SimFiles::new();
     write(&files, WAL, &golden(WAL));
+    write(&files, FIRST_CHECKPOINT, &golden(FIRST_CHECKPOINT));
     let log = open(&files).unwrap();
     let state = log.group(GROUP).raft_state();
     assert_eq!(state.vote, Some(Bytes::from_static(b"vote")));
@@ -114,8 +153,19 @@ fn what_was_written_is_still_read() {
     let files = SimFiles::new();
     write(&files, SEGMENT, &golden(SEGMENT));
     write(&files, CHECKPOINT, &golden(CHECKPOINT));
-    // The next entry was to go there.
-    write(&files, "wal-0000000000000002.log", &[0; 64 << 10]);
+    // The next entry was to go there, and later versions know that the log had come that far.
+    let error = open(&files).err().unwrap();
+    assert!(
+        matches!(&error, OpenError::Missing { path, .. } if path.ends_with(NEXT)),
+        "{error}"
+    );
+    if version == 1 {
+        write(&files, NEXT, &[0; 64 << 10]);
+    } else {
+        let mut next = golden(NEXT);
+        next.resize(64 << 10, 0);
+        write(&files, NEXT, &next);
+    }
     let log = open(&files).unwrap();
     let group = log.group(GROUP);
     let checkpoint = group.checkpoint().unwrap();

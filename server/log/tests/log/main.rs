@@ -15,6 +15,7 @@ mod crash;
 mod failing;
 mod golden;
 mod install;
+mod losses;
 mod memory;
 mod reading;
 mod steps;

@@ -16,7 +16,7 @@ pub struct GroupConfig {
     /// Whether a group that is new starts with this node as the only member. Otherwise it waits until the leader of the
     /// group that there is adds this node.
     pub found: bool,
-    /// Followers hear from their leader this often. Default 150 ms.
+    /// Followers hear from their leader this often. Default 200 ms.
     pub heartbeat: Duration,
     /// A follower that hears nothing for the longer of the two, and then for a random time between them, stands for
     /// election. Default 400 to 700 ms, so that a leader that dies is replaced after 1.1 to 1.4 s.
@@ -45,7 +45,7 @@ impl GroupConfig {
             node,
             address: String::new(),
             found: true,
-            heartbeat: Duration::from_millis(150),
+            heartbeat: Duration::from_millis(200),
             election: (Duration::from_millis(400), Duration::from_millis(700)),
             clock,
             proposal_bytes_max: 32 << 20,

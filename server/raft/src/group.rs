@@ -1,4 +1,4 @@
-//! A group on this node: opens it, takes proposals, tells its handler of leadership, takes checkpoints.
+//! A group on this node: opens it, takes proposals, tells its handler of leadership.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
-use boltq_log::{EntryId, GroupLog, Space};
+use boltq_log::{EntryId, GroupLog};
 use openraft::async_runtime::WatchReceiver;
-use openraft::error::{Fatal, LinearizableReadError, RaftError};
 use openraft::impls::BasicNode;
 use openraft::raft::ReadPolicy;
 use openraft::{Config, Instant as _, RaftMetrics, ServerState, SnapshotPolicy};
@@ -27,8 +26,6 @@ use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
 
-/// How long a checkpoint that failed is left alone before the next attempt.
-const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
 /// How often the group is looked at for having failed. Callers learn it at once from their proposals.
 const FAILURE_POLL: Duration = Duration::from_millis(100);
 const ENDED: &str = "openraft ended by itself; what it said is in the log";
@@ -137,14 +134,14 @@ pub struct Group<H: GroupHandler> {
     inner: Arc<Inner<H>>,
 }
 
-struct Inner<H: GroupHandler> {
-    config: GroupConfig,
-    raft: Raft<H>,
-    log: GroupLog,
+pub(crate) struct Inner<H: GroupHandler> {
+    pub(crate) config: GroupConfig,
+    pub(crate) raft: Raft<H>,
+    pub(crate) log: GroupLog,
     installing: Arc<Installing>,
     handler: Arc<H>,
     proposer: Proposer<H::Outcome>,
-    progress: Arc<Progress>,
+    pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -311,23 +308,6 @@ impl<H: GroupHandler> Group<H> {
         }
     }
 
-    /// Waits until everything is applied here that was committed anywhere when it was called.
-    ///
-    /// # Errors
-    /// Nobody leads, a majority cannot be reached, or the group stopped. On a follower: another node leads.
-    pub async fn catch_up(&self) -> Result<(), ProposeError> {
-        match self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => Ok(()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => Err(ProposeError::NotLeader {
-                leader: to.leader_id.map(NodeId),
-            }),
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                Err(ProposeError::NotLeader { leader: None })
-            }
-            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
-        }
-    }
-
     /// Returns when the group has stopped by itself, with the reason.
     pub async fn failed(&self) -> String {
         let metrics = self.inner.raft.metrics();
@@ -467,82 +447,6 @@ impl<H: GroupHandler> Inner<H> {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 false
             }
-        }
-    }
-
-    async fn take_checkpoints(self: Arc<Self>) {
-        let mut covered = 0;
-        loop {
-            tokio::select! {
-                () = self.progress.checkpoint_due.notified() => {}
-                () = tokio::time::sleep(CHECKPOINT_RETRY) => {
-                    // On a full device every file counts that a checkpoint makes up for.
-                    let applied = self.progress.applied_entries.load(Ordering::Relaxed);
-                    if self.log.space() == Space::Ample || applied == covered {
-                        continue;
-                    }
-                    covered = applied;
-                }
-            }
-            if !self.checkpoint().await {
-                tokio::time::sleep(CHECKPOINT_RETRY).await;
-                self.progress.checkpoint_due.notify_one();
-            }
-        }
-    }
-
-    /// Whether it was written.
-    async fn checkpoint(&self) -> bool {
-        let group = self.config.group;
-        let taken = match self
-            .raft
-            .with_state_machine(|machine| {
-                let taken = machine.take();
-                Box::pin(async move { taken })
-            })
-            .await
-        {
-            Ok(Some(taken)) => taken,
-            Ok(None) => return true,
-            Err(error) => {
-                tracing::debug!(%group, %error, "no checkpoint: the group stopped");
-                return false;
-            }
-        };
-        match tokio::task::spawn_blocking(move || taken.write()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%group, %error, "checkpoint not written; it is tried again");
-                return false;
-            }
-            Err(error) => {
-                tracing::error!(%group, %error, "checkpoint task failed");
-                return false;
-            }
-        }
-        self.progress.checkpoints.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.give_up_entries().await {
-            tracing::debug!(%group, %error, "checkpoint not announced: the group stopped");
-        }
-        true
-    }
-
-    /// openraft learns of the newest checkpoint, and gives up entries that it covers.
-    async fn give_up_entries(&self) -> Result<(), Fatal<TypeConfig>> {
-        self.raft.trigger().snapshot().await?;
-        let Some(checkpoint) = self.log.checkpoint() else {
-            return Ok(());
-        };
-        let alone = {
-            let metrics = self.raft.server_metrics();
-            let metrics = metrics.borrow_watched();
-            metrics.membership_config.membership().nodes().count() <= 1
-        };
-        let kept_bytes = if alone { 0 } else { self.config.kept_entries_bytes };
-        let upto = self.log.before_last_bytes(kept_bytes);
-        match upto.map(|upto| upto.min(checkpoint.applied.index)) {
-            Some(upto) => self.raft.trigger().purge_log(upto.0).await,
-            None => Ok(()),
         }
     }
 }

@@ -244,7 +244,7 @@ keys! {
         text("", parse::optional_path, "a file in PEM"),
         "Certificates of the authorities whose nodes are let in.";
     CLUSTER_HEARTBEAT: Time = "cluster.heartbeat", None,
-        time(ms(150), ms(10), seconds(20)),
+        time(ms(200), ms(10), seconds(20)),
         "How often followers hear from their leader.";
     CLUSTER_ELECTION_TIMEOUT: Time = "cluster.election_timeout", None,
         time(ms(700), ms(30), seconds(60)),

@@ -17,7 +17,7 @@ fn small_files() -> ServerOptions {
 /// It said "disk full" instead, for as long as the connections stayed.
 #[test]
 fn idle_connections_do_not_keep_the_log_from_opening_files() {
-    let server = Server::start(&small_files().open_files_max(64, 64));
+    let server = Server::start(&small_files().open_files_max(128, 128));
     assert!(
         server.log().contains("more than the limit of file handles allows"),
         "{}",
@@ -25,7 +25,7 @@ fn idle_connections_do_not_keep_the_log_from_opening_files() {
     );
     let mut client = BinaryClient::connect(server.messaging());
     client.publish("q", &json!("first"));
-    let idle: Vec<TcpStream> = (0..120)
+    let idle: Vec<TcpStream> = (0..200)
         .filter_map(|_| TcpStream::connect(server.messaging()).ok())
         .collect();
     // Some twenty files of the log.

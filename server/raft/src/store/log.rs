@@ -20,7 +20,7 @@ use crate::types::{LogId, RaftEntry, TypeConfig, Vote};
 
 /// Bytes of entries that one read returns at most: what replication sends in one request, and what one round of applying
 /// holds in memory.
-const READ_BYTES_MAX: u64 = 4 << 20;
+const READ_BYTES_MAX: u64 = 1 << 20;
 
 /// Between two attempts to write to a full device.
 const ROOM_RETRY: Duration = Duration::from_millis(100);

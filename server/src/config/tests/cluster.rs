@@ -21,7 +21,7 @@ fn host_name() -> String {
 fn clustering_is_off_and_its_times_are_the_documented_ones() {
     let cluster = cluster("{}");
     assert!(!cluster.enabled && !cluster.bootstrap && !cluster.non_voter && !cluster.leave_on_shutdown);
-    assert_eq!(cluster.heartbeat, Duration::from_millis(150));
+    assert_eq!(cluster.heartbeat, Duration::from_millis(200));
     assert_eq!(
         (cluster.election_timeout_min, cluster.election_timeout_max),
         (Duration::from_millis(400), Duration::from_millis(700))

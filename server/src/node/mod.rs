@@ -1,33 +1,31 @@
 //! A node: opens its log and groups, then its doors, and closes them in the opposite order.
 
-use std::future::{Future, pending};
+mod clustered;
+
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::NodeId;
 use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage, SyncPolicy};
-use boltq_meta::NodeInfo;
 use boltq_queue::Settings;
-use boltq_raft::{Group, GroupConfig, GroupError, GroupHandler, NoPeers, Transport};
-use futures_util::future::{BoxFuture, select_all};
+use boltq_raft::{Group, GroupConfig, GroupError, NoPeers};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::clustered::{Clustered, Opening, founds};
 use crate::clock;
-use crate::cluster::{
-    AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
-    somebody_has_a_cluster,
-};
-use crate::config::{ClusterConfig, Config, StorageMode, StorageSync};
+use crate::cluster::QUEUE_GROUP;
+use crate::config::{Config, StorageMode, StorageSync};
 use crate::doors::intake::Intake;
 use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
 use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
-use crate::peer::{InfoSource, PeerConfig, PeerError, PeerInfo, PeerSecret, PeerTls, Peers};
+use crate::peer::PeerError;
 use crate::plane::QueuePlane;
 use crate::service::{Clustering, Parts, Queues, random};
 use crate::tasks::run_timer;
@@ -94,15 +92,6 @@ pub struct Node {
     stop: CancellationToken,
     messaging: SocketAddr,
     admin: SocketAddr,
-}
-
-/// What only a node has that is one of several.
-struct Clustered {
-    cluster: Arc<Cluster>,
-    meta: Group<MetaPlane>,
-    streams: Vec<Group<StreamPlane>>,
-    peers: Peers,
-    leave: bool,
 }
 
 impl Node {
@@ -312,178 +301,6 @@ impl Node {
             tracing::error!(%error, "the log was not closed cleanly");
         }
     }
-}
-
-impl Clustered {
-    /// Returns when one of the groups beside that of the queue plane has stopped by itself; never without any.
-    async fn failed(this: Option<&Self>) -> String {
-        let Some(this) = this else { return pending().await };
-        let streams = this
-            .streams
-            .iter()
-            .map(|group| -> BoxFuture<'_, String> { Box::pin(group.failed()) });
-        let meta: BoxFuture<'_, String> = Box::pin(this.meta.failed());
-        let (reason, _, _) = select_all(streams.chain([meta])).await;
-        reason
-    }
-
-    /// Before the doors close: others lead what this node led, so that they can be asked at once.
-    async fn depart(&self) {
-        if self.leave
-            && let Err(error) = self.cluster.leave_self().await
-        {
-            tracing::warn!(%error, "this node could not leave the cluster; it stays a member");
-        }
-        self.cluster.hand_over_all().await;
-    }
-
-    async fn close(&self) {
-        self.meta.checkpoint().await;
-        self.meta.shutdown().await;
-        for group in &self.streams {
-            group.checkpoint().await;
-            group.shutdown().await;
-        }
-        self.peers.stop().await;
-    }
-}
-
-/// What it takes to open the groups of a node that is one of several.
-struct Opening<'a> {
-    config: &'a Config,
-    /// Whether this node founds the cluster, if it belongs to none.
-    found: bool,
-    node: NodeId,
-    log: &'a Log,
-    messaging: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Opening<'_> {
-    async fn open(
-        &self,
-        raft: TcpListener,
-        plane: Arc<QueuePlane>,
-    ) -> Result<(Group<QueuePlane>, Clustered), NodeError> {
-        let config = &self.config.cluster;
-        let new = self.log.group(META_GROUP).raft_state().last.is_none();
-        if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
-            let path = self.config.storage.data_dir.clone();
-            return Err(NodeError::DataOfItsOwn { path });
-        }
-        let me = NodeInfo {
-            node: self.node,
-            name: config.node_id.clone(),
-            raft: config.advertised(local(&raft)?.port()),
-            messaging: config.advertised(self.messaging.port()),
-            admin: config.advertised(self.admin.port()),
-            voter: !config.non_voter,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let registry = Arc::new(MetaPlane::new());
-        let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
-        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
-        let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
-        peers.register(META_GROUP, Arc::new(meta.clone()));
-        let group = self.group(QUEUE_GROUP, &me, plane, &transport).await?;
-        peers.register(QUEUE_GROUP, Arc::new(group.clone()));
-        let mut streams = Vec::new();
-        for number in 0..u32::from(config.stream_groups) {
-            let id = GroupId(FIRST_STREAM_GROUP.0 + number);
-            let stream = self.group(id, &me, Arc::new(StreamPlane), &transport).await?;
-            peers.register(id, Arc::new(stream.clone()));
-            streams.push(stream);
-        }
-        let others = std::iter::once(&group)
-            .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) })
-            .chain(
-                streams
-                    .iter()
-                    .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
-            );
-        let cluster = Arc::new(Cluster::new(
-            me,
-            meta.clone(),
-            registry,
-            others.collect(),
-            peers.clone(),
-        ));
-        let calls = Arc::downgrade(&cluster);
-        peers.serve_forwarded(Arc::new(move |_, request| {
-            let cluster = calls.upgrade();
-            Box::pin(async move {
-                let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
-                cluster.serve(request).await
-            })
-        }));
-        let clustered = Clustered {
-            cluster,
-            meta,
-            streams,
-            peers,
-            leave: config.leave_on_shutdown,
-        };
-        Ok((group, clustered))
-    }
-
-    async fn group<H: GroupHandler>(
-        &self,
-        id: GroupId,
-        me: &NodeInfo,
-        handler: Arc<H>,
-        transport: &Arc<dyn Transport>,
-    ) -> Result<Group<H>, NodeError> {
-        let config = &self.config.cluster;
-        let mut group = GroupConfig::new(id, self.node, clock::now);
-        group.address.clone_from(&me.raft);
-        group.found = self.found;
-        group.proposal_bytes_max = proposal_bytes_max(self.config);
-        group.heartbeat = config.heartbeat;
-        group.checkpoint_interval_entries = config.snapshot_threshold_entries;
-        group.election = (config.election_timeout_min, config.election_timeout_max);
-        Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
-    }
-
-    /// Whom to ask to be let in: nobody, if this node founds the cluster or there is nobody to ask.
-    fn seeds(&self, cluster: &Cluster) -> Option<SeedPlan> {
-        let config = &self.config.cluster;
-        let own = cluster.admin_address();
-        let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
-        let api_key = self.config.security.api_key.expose().map(str::to_owned);
-        (!self.found && !seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key))
-    }
-}
-
-/// Whether a node that is to found a cluster does. It asks the seeds only if it has no data.
-async fn founds(config: &Config, log: &Log) -> bool {
-    let has_data = log.group(META_GROUP).raft_state().last.is_some();
-    config.cluster.bootstrap
-        && (has_data || !somebody_has_a_cluster(&config.cluster.seeds, config.security.api_key.expose()).await)
-}
-
-fn peer_config(config: &ClusterConfig) -> PeerConfig {
-    PeerConfig {
-        secret: config.secret.expose().map(PeerSecret::new),
-        tls: config.tls.as_ref().map(|tls| PeerTls {
-            cert: tls.cert_file.clone(),
-            key: tls.key_file.clone(),
-            ca: tls.ca_file.clone(),
-        }),
-        ..PeerConfig::default()
-    }
-}
-
-fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>) -> InfoSource {
-    let (me, registry) = (me.clone(), registry.clone());
-    Arc::new(move || PeerInfo {
-        node: me.node,
-        name: me.name.clone(),
-        cluster: registry.registry().cluster().unwrap_or(0),
-        raft_address: me.raft.clone(),
-        messaging_address: me.messaging.clone(),
-        admin_address: me.admin.clone(),
-        version: me.version.clone(),
-    })
 }
 
 async fn listen(host: &str, port: u16) -> Result<TcpListener, NodeError> {

@@ -1,0 +1,93 @@
+//! When a group writes a checkpoint, and which entries it gives up then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use boltq_log::Space;
+use openraft::async_runtime::WatchReceiver;
+use openraft::error::Fatal;
+
+use crate::group::{GroupHandler, Inner};
+use crate::types::TypeConfig;
+
+/// How long a checkpoint that failed is left alone before the next attempt.
+const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+
+impl<H: GroupHandler> Inner<H> {
+    pub(crate) async fn take_checkpoints(self: Arc<Self>) {
+        let mut covered = 0;
+        loop {
+            tokio::select! {
+                () = self.progress.checkpoint_due.notified() => {}
+                () = tokio::time::sleep(CHECKPOINT_RETRY) => {
+                    // On a full device every file counts that a checkpoint makes up for.
+                    let applied = self.progress.applied_entries.load(Ordering::Relaxed);
+                    if self.log.space() == Space::Ample || applied == covered {
+                        continue;
+                    }
+                    covered = applied;
+                }
+            }
+            if !self.checkpoint().await {
+                tokio::time::sleep(CHECKPOINT_RETRY).await;
+                self.progress.checkpoint_due.notify_one();
+            }
+        }
+    }
+
+    /// Whether it was written.
+    pub(crate) async fn checkpoint(&self) -> bool {
+        let group = self.config.group;
+        let taken = match self
+            .raft
+            .with_state_machine(|machine| {
+                let taken = machine.take();
+                Box::pin(async move { taken })
+            })
+            .await
+        {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return true,
+            Err(error) => {
+                tracing::debug!(%group, %error, "no checkpoint: the group stopped");
+                return false;
+            }
+        };
+        match tokio::task::spawn_blocking(move || taken.write()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%group, %error, "checkpoint not written; it is tried again");
+                return false;
+            }
+            Err(error) => {
+                tracing::error!(%group, %error, "checkpoint task failed");
+                return false;
+            }
+        }
+        self.progress.checkpoints.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.give_up_entries().await {
+            tracing::debug!(%group, %error, "checkpoint not announced: the group stopped");
+        }
+        true
+    }
+
+    /// openraft learns of the newest checkpoint, and gives up entries that it covers.
+    async fn give_up_entries(&self) -> Result<(), Fatal<TypeConfig>> {
+        self.raft.trigger().snapshot().await?;
+        let Some(checkpoint) = self.log.checkpoint() else {
+            return Ok(());
+        };
+        let alone = {
+            let metrics = self.raft.server_metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().nodes().count() <= 1
+        };
+        let kept_bytes = if alone { 0 } else { self.config.kept_entries_bytes };
+        let upto = self.log.before_last_bytes(kept_bytes);
+        match upto.map(|upto| upto.min(checkpoint.applied.index)) {
+            Some(upto) => self.raft.trigger().purge_log(upto.0).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a node has that is one of several: the groups beside that of the queue plane, the connections to the others, and the
+//! cluster over them.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use boltq_core::{GroupId, NodeId};
+use boltq_log::Log;
+use boltq_meta::NodeInfo;
+use boltq_raft::{Group, GroupConfig, GroupHandler, Transport};
+use futures_util::future::{BoxFuture, select_all};
+use tokio::net::TcpListener;
+
+use super::{NodeError, local, proposal_bytes_max};
+use crate::clock;
+use crate::cluster::{
+    AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
+    somebody_has_a_cluster,
+};
+use crate::config::{ClusterConfig, Config};
+use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
+use crate::plane::QueuePlane;
+
+/// What only a node has that is one of several.
+pub(super) struct Clustered {
+    pub(super) cluster: Arc<Cluster>,
+    meta: Group<MetaPlane>,
+    streams: Vec<Group<StreamPlane>>,
+    peers: Peers,
+    leave: bool,
+}
+
+impl Clustered {
+    /// Returns when one of the groups beside that of the queue plane has stopped by itself; never without any.
+    pub(super) async fn failed(this: Option<&Self>) -> String {
+        let Some(this) = this else { return pending().await };
+        let streams = this
+            .streams
+            .iter()
+            .map(|group| -> BoxFuture<'_, String> { Box::pin(group.failed()) });
+        let meta: BoxFuture<'_, String> = Box::pin(this.meta.failed());
+        let (reason, _, _) = select_all(streams.chain([meta])).await;
+        reason
+    }
+
+    /// Before the doors close: others lead what this node led, so that they can be asked at once.
+    pub(super) async fn depart(&self) {
+        if self.leave
+            && let Err(error) = self.cluster.leave_self().await
+        {
+            tracing::warn!(%error, "this node could not leave the cluster; it stays a member");
+        }
+        self.cluster.hand_over_all().await;
+    }
+
+    pub(super) async fn close(&self) {
+        self.meta.checkpoint().await;
+        self.meta.shutdown().await;
+        for group in &self.streams {
+            group.checkpoint().await;
+            group.shutdown().await;
+        }
+        self.peers.stop().await;
+    }
+}
+
+/// What it takes to open the groups of a node that is one of several.
+pub(super) struct Opening<'a> {
+    pub(super) config: &'a Config,
+    /// Whether this node founds the cluster, if it belongs to none.
+    pub(super) found: bool,
+    pub(super) node: NodeId,
+    pub(super) log: &'a Log,
+    pub(super) messaging: SocketAddr,
+    pub(super) admin: SocketAddr,
+}
+
+impl Opening<'_> {
+    pub(super) async fn open(
+        &self,
+        raft: TcpListener,
+        plane: Arc<QueuePlane>,
+    ) -> Result<(Group<QueuePlane>, Clustered), NodeError> {
+        let config = &self.config.cluster;
+        let new = self.log.group(META_GROUP).raft_state().last.is_none();
+        if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
+            let path = self.config.storage.data_dir.clone();
+            return Err(NodeError::DataOfItsOwn { path });
+        }
+        let me = NodeInfo {
+            node: self.node,
+            name: config.node_id.clone(),
+            raft: config.advertised(local(&raft)?.port()),
+            messaging: config.advertised(self.messaging.port()),
+            admin: config.advertised(self.admin.port()),
+            voter: !config.non_voter,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let registry = Arc::new(MetaPlane::new());
+        let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
+        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
+        let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
+        peers.register(META_GROUP, Arc::new(meta.clone()));
+        let group = self.group(QUEUE_GROUP, &me, plane, &transport).await?;
+        peers.register(QUEUE_GROUP, Arc::new(group.clone()));
+        let mut streams = Vec::new();
+        for number in 0..u32::from(config.stream_groups) {
+            let id = GroupId(FIRST_STREAM_GROUP.0 + number);
+            let stream = self.group(id, &me, Arc::new(StreamPlane), &transport).await?;
+            peers.register(id, Arc::new(stream.clone()));
+            streams.push(stream);
+        }
+        let others = std::iter::once(&group)
+            .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) })
+            .chain(
+                streams
+                    .iter()
+                    .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
+            );
+        let cluster = Arc::new(Cluster::new(
+            me,
+            meta.clone(),
+            registry,
+            others.collect(),
+            peers.clone(),
+        ));
+        let calls = Arc::downgrade(&cluster);
+        peers.serve_forwarded(Arc::new(move |_, request| {
+            let cluster = calls.upgrade();
+            Box::pin(async move {
+                let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
+                cluster.serve(request).await
+            })
+        }));
+        let clustered = Clustered {
+            cluster,
+            meta,
+            streams,
+            peers,
+            leave: config.leave_on_shutdown,
+        };
+        Ok((group, clustered))
+    }
+
+    async fn group<H: GroupHandler>(
+        &self,
+        id: GroupId,
+        me: &NodeInfo,
+        handler: Arc<H>,
+        transport: &Arc<dyn Transport>,
+    ) -> Result<Group<H>, NodeError> {
+        let config = &self.config.cluster;
+        let mut group = GroupConfig::new(id, self.node, clock::now);
+        group.address.clone_from(&me.raft);
+        group.found = self.found;
+        group.proposal_bytes_max = proposal_bytes_max(self.config);
+        group.heartbeat = config.heartbeat;
+        group.checkpoint_interval_entries = config.snapshot_threshold_entries;
+        group.election = (config.election_timeout_min, config.election_timeout_max);
+        Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
+    }
+
+    /// Whom to ask to be let in: nobody, if this node founds the cluster or there is nobody to ask.
+    pub(super) fn seeds(&self, cluster: &Cluster) -> Option<SeedPlan> {
+        let config = &self.config.cluster;
+        let own = cluster.admin_address();
+        let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
+        let api_key = self.config.security.api_key.expose().map(str::to_owned);
+        (!self.found && !seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key))
+    }
+}
+
+/// Whether a node that is to found a cluster does. It asks the seeds only if it has no data.
+pub(super) async fn founds(config: &Config, log: &Log) -> bool {
+    let has_data = log.group(META_GROUP).raft_state().last.is_some();
+    config.cluster.bootstrap
+        && (has_data || !somebody_has_a_cluster(&config.cluster.seeds, config.security.api_key.expose()).await)
+}
+
+fn peer_config(config: &ClusterConfig) -> PeerConfig {
+    PeerConfig {
+        secret: config.secret.expose().map(PeerSecret::new),
+        tls: config.tls.as_ref().map(|tls| PeerTls {
+            cert: tls.cert_file.clone(),
+            key: tls.key_file.clone(),
+            ca: tls.ca_file.clone(),
+        }),
+        ..PeerConfig::default()
+    }
+}
+
+fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>) -> InfoSource {
+    let (me, registry) = (me.clone(), registry.clone());
+    Arc::new(move || PeerInfo {
+        node: me.node,
+        name: me.name.clone(),
+        cluster: registry.registry().cluster().unwrap_or(0),
+        raft_address: me.raft.clone(),
+        messaging_address: me.messaging.clone(),
+        admin_address: me.admin.clone(),
+        version: me.version.clone(),
+    })
+}

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use bytes::Bytes;
@@ -333,6 +334,15 @@ impl GroupLog {
         match &self.plane().store {
             Store::Memory(_) => Space::Ample,
             Store::Disk(disk) => disk.wal.space(),
+        }
+    }
+
+    /// How long the device has not answered while the log waits for it; zero if it does not wait. The log does not give up: a
+    /// device may come back, and until then nothing is known of what it was to write.
+    pub fn stalled(&self) -> Duration {
+        match &self.plane().store {
+            Store::Memory(_) => Duration::ZERO,
+            Store::Disk(disk) => disk.wal.stalled(),
         }
     }
 

@@ -9,10 +9,9 @@ use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
 use boltq_log::{EntryId, GroupLog};
 use openraft::async_runtime::WatchReceiver;
 use openraft::impls::BasicNode;
-use openraft::raft::ReadPolicy;
 use openraft::{Config, Instant as _, RaftMetrics, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -22,6 +21,7 @@ use crate::error::{ApplyError, GroupError, ProposeError};
 use crate::network::Network;
 use crate::proposer::{Admitted, Proposer};
 use crate::snapshot::Installing;
+use crate::stall::Quiet;
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -73,6 +73,24 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+    /// This node tells the others nothing, because its device does not answer.
+    pub(crate) silent: watch::Sender<bool>,
+}
+
+impl Progress {
+    pub(crate) fn new(checkpoint_interval_bytes: u64, checkpoint_interval_entries: u64) -> Self {
+        Self {
+            applied_entries: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            leader_changes: AtomicU64::new(0),
+            checkpoint_interval_bytes,
+            checkpoint_interval_entries,
+            heard: Mutex::new(Instant::now()),
+            ended: Notify::new(),
+            checkpoint_due: Notify::new(),
+            silent: watch::Sender::new(false),
+        }
+    }
 }
 
 /// What a node is in a group.
@@ -139,7 +157,7 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) raft: Raft<H>,
     pub(crate) log: GroupLog,
     installing: Arc<Installing>,
-    handler: Arc<H>,
+    pub(crate) handler: Arc<H>,
     proposer: Proposer<H::Outcome>,
     pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -150,6 +168,12 @@ impl<H: GroupHandler> Clone for Group<H> {
         Self {
             inner: self.inner.clone(),
         }
+    }
+}
+
+impl<H: GroupHandler> From<Arc<Inner<H>>> for Group<H> {
+    fn from(inner: Arc<Inner<H>>) -> Self {
+        Self { inner }
     }
 }
 
@@ -164,16 +188,10 @@ impl<H: GroupHandler> Group<H> {
         handler: Arc<H>,
         transport: Arc<dyn Transport>,
     ) -> Result<Self, GroupError> {
-        let progress = Arc::new(Progress {
-            applied_entries: AtomicU64::new(0),
-            checkpoints: AtomicU64::new(0),
-            leader_changes: AtomicU64::new(0),
-            checkpoint_interval_bytes: config.checkpoint_interval_bytes,
-            checkpoint_interval_entries: config.checkpoint_interval_entries,
-            heard: Mutex::new(Instant::now()),
-            ended: Notify::new(),
-            checkpoint_due: Notify::new(),
-        });
+        let progress = Arc::new(Progress::new(
+            config.checkpoint_interval_bytes,
+            config.checkpoint_interval_entries,
+        ));
         let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
             GroupError::Checkpoint {
                 group: config.group,
@@ -186,7 +204,7 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport,
+                transport: Arc::new(Quiet::new(transport, progress.silent.subscribe())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
@@ -255,7 +273,7 @@ impl<H: GroupHandler> Group<H> {
                 .current_leader
                 .map(NodeId)
                 .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader,
+            leading: metrics.state == ServerState::Leader && !*progress.silent.borrow(),
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
             applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
@@ -264,6 +282,10 @@ impl<H: GroupHandler> Group<H> {
             leader_changes: progress.leader_changes.load(Ordering::Relaxed),
             failed: metrics.running_state.as_ref().err().map(ToString::to_string),
         }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.inner.config.node
     }
 
     pub(crate) fn raft(&self) -> &Raft<H> {
@@ -396,58 +418,11 @@ impl<H: GroupHandler> Inner<H> {
         let tasks = [
             tokio::spawn(proposer),
             tokio::spawn(self.clone().watch_leadership()),
+            tokio::spawn(self.clone().watch_device()),
             tokio::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
         Ok(())
-    }
-
-    async fn watch_leadership(self: Arc<Self>) {
-        let mut metrics = self.raft.server_metrics();
-        let mut leading = None;
-        let mut leader = None;
-        loop {
-            let (state, current, term) = {
-                let metrics = metrics.borrow_watched();
-                (metrics.state, metrics.current_leader, Term(metrics.vote.leader_id.term))
-            };
-            if current != leader {
-                leader = current;
-                self.progress.leader_changes.fetch_add(1, Ordering::Relaxed);
-            }
-            let leads = (state == ServerState::Leader).then_some(term);
-            if leads != leading && leading.is_some() {
-                leading = None;
-                self.handler.leadership(None);
-            }
-            if let Some(term) = leads.filter(|_| leading.is_none())
-                && self.confirm_leadership(term).await
-            {
-                leading = leads;
-            }
-            if leads == leading && metrics.changed().await.is_err() {
-                if leading.is_some() {
-                    self.handler.leadership(None);
-                }
-                self.progress.ended.notify_one();
-                return;
-            }
-        }
-    }
-
-    /// Leading means that everything committed before is applied; only then may the plane hand anything out.
-    async fn confirm_leadership(&self, term: Term) -> bool {
-        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => {
-                self.handler.leadership(Some(term));
-                true
-            }
-            Err(error) => {
-                tracing::debug!(group = %self.config.group, %error, "leadership not confirmed yet");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                false
-            }
-        }
     }
 }
 

@@ -167,8 +167,11 @@ impl Writer {
             Round::Mark(batch) => (vec![batch], true),
             Round::Sync | Round::Close => (Vec::new(), true),
         };
+        wal.writing.begin(wal.clock.now());
         let written = self.write(wal, &batches);
-        if let Err(failure) = written.and_then(|()| if sync { self.sync(wal) } else { Ok(()) }) {
+        let outcome = written.and_then(|()| if sync { self.sync(wal) } else { Ok(()) });
+        wal.writing.end();
+        if let Err(failure) = outcome {
             wal.fail(failure, batches);
             return false;
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
-use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_log::testing::HangingFiles;
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -110,6 +111,7 @@ struct Node {
     id: NodeId,
     group: Group<Adder>,
     adder: Arc<Adder>,
+    files: HangingFiles,
     _log: Log,
 }
 
@@ -127,6 +129,19 @@ fn peer(node: NodeId) -> Peer {
     }
 }
 
+/// Calls of other nodes that are still on their way may hold the log of a node that was killed for a moment.
+async fn open_log(config: &LogConfig, files: &HangingFiles) -> Log {
+    let start = tokio::time::Instant::now();
+    loop {
+        match Log::open(config.clone(), Arc::new(files.clone())) {
+            Err(OpenError::Locked { .. }) if start.elapsed() < DEADLINE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
@@ -136,7 +151,8 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
         wal_file_bytes: 1 << 20,
         ..LogConfig::default()
     };
-    let log = Log::open(config, Arc::new(OsFiles)).unwrap();
+    let files = HangingFiles::new(Arc::new(OsFiles));
+    let log = open_log(&config, &files).await;
     let adder = Arc::new(Adder::default());
     let mut config = GroupConfig::new(GROUP, id, || Millis(1));
     config.address = peer(id).address;
@@ -154,6 +170,7 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
         id,
         group,
         adder,
+        files,
         _log: log,
     }
 }
@@ -439,4 +456,50 @@ async fn a_follower_that_comes_back_with_less_than_it_confirmed_gets_it_again() 
         (cluster.leader().await.id, cluster.leader().await.group.status().term),
         (leader, term)
     );
+}
+
+fn impatient(config: &mut GroupConfig) {
+    config.stall_max = Duration::from_millis(500);
+}
+
+/// Proposes so many numbers at a time to a leader whose device hangs. Heartbeats go on, so nobody would notice.
+async fn a_leader_whose_device_hangs_is_replaced(proposals: &[usize]) {
+    let cluster = Cluster::start_with(3, 0, impatient).await;
+    let old = cluster.leader().await;
+    old.group.propose(add(&[1])).await.unwrap();
+    let hanging = old.files.hang();
+    let waiting = proposals.iter().map(|count| old.group.propose(add(&vec![1; *count])));
+    let waiting = futures_util::future::join_all(waiting);
+    let others = async {
+        let new = cluster.leader_but(Some(old.id)).await;
+        new.group.propose(add(&[1000])).await.unwrap();
+        let stopped = async {
+            while old.adder.leads() || old.group.status().leading {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let stopped = tokio::time::timeout(DEADLINE, stopped).await;
+        drop(hanging);
+        stopped.expect("it knows that it does not lead");
+    };
+    let ((), outcomes) = tokio::join!(others, waiting);
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    let sum = *cluster.leader().await.adder.sum.lock();
+    cluster.all_have(sum).await;
+    // What the others had already is there even if nobody was told.
+    let told: usize = outcomes.iter().flatten().map(Vec::len).sum();
+    let all: usize = proposals.iter().sum();
+    let unanswered = usize::try_from(sum).unwrap() - 1002;
+    assert!((told..=all).contains(&unanswered), "{sum}, {told} of {all} were told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_waits_for_a_sync_is_replaced() {
+    a_leader_whose_device_hangs_is_replaced(&[1]).await;
+}
+
+/// openraft itself waits then: it appends to a file that is not there yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_leader_that_waits_for_the_next_file_is_replaced() {
+    a_leader_whose_device_hangs_is_replaced(&[60_000; 8]).await;
 }

@@ -21,7 +21,7 @@ use crate::error::{ApplyError, GroupError, ProposeError};
 use crate::network::Network;
 use crate::proposer::{Admitted, Proposer};
 use crate::snapshot::Installing;
-use crate::stall::Quiet;
+use crate::standing::{Quiet, Standing};
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -73,8 +73,8 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
-    /// This node tells the others nothing, because its device does not answer.
-    pub(crate) silent: watch::Sender<bool>,
+    /// What keeps this node from leading.
+    pub(crate) standing: watch::Sender<Standing>,
 }
 
 impl Progress {
@@ -88,7 +88,7 @@ impl Progress {
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
-            silent: watch::Sender::new(false),
+            standing: watch::Sender::new(Standing::Fit),
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) log: GroupLog,
     installing: Arc<Installing>,
     pub(crate) handler: Arc<H>,
-    proposer: Proposer<H::Outcome>,
+    pub(crate) proposer: Proposer<H::Outcome>,
     pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -204,7 +204,7 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport: Arc::new(Quiet::new(transport, progress.silent.subscribe())),
+                transport: Arc::new(Quiet::new(transport, progress.standing.subscribe())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
@@ -273,7 +273,7 @@ impl<H: GroupHandler> Group<H> {
                 .current_leader
                 .map(NodeId)
                 .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader && !*progress.silent.borrow(),
+            leading: metrics.state == ServerState::Leader && *progress.standing.borrow() == Standing::Fit,
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
             applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
@@ -375,7 +375,7 @@ impl<H: GroupHandler> Inner<H> {
     }
 
     /// Whether this node hears from the leader, or, if it leads, from a majority.
-    fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+    pub(crate) fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
         let silence_max = self.silence_max();
         if metrics.state != ServerState::Leader {
             return self.progress.heard.lock().elapsed() < silence_max;
@@ -418,7 +418,7 @@ impl<H: GroupHandler> Inner<H> {
         let tasks = [
             tokio::spawn(proposer),
             tokio::spawn(self.clone().watch_leadership()),
-            tokio::spawn(self.clone().watch_device()),
+            tokio::spawn(self.clone().watch_standing()),
             tokio::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);

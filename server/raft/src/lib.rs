@@ -22,7 +22,7 @@ mod network;
 mod proposer;
 mod receiver;
 mod snapshot;
-mod stall;
+mod standing;
 mod store;
 mod transport;
 mod types;

@@ -114,6 +114,8 @@ struct Shared<O> {
     budget: Arc<Semaphore>,
     budget_permits: usize,
     closed: AtomicBool,
+    /// Proposals are refused: this node may lead, but should not.
+    suspended: AtomicBool,
 }
 
 /// Takes the part of the first items out of the outcome of a joined command.
@@ -149,6 +151,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 budget: Arc::new(Semaphore::new(budget_permits)),
                 budget_permits,
                 closed: AtomicBool::new(false),
+                suspended: AtomicBool::new(false),
             }),
             take_share,
             clock,
@@ -184,6 +187,9 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             if self.shared.closed.load(Ordering::Acquire) {
                 return Err(ProposeError::Stopped);
             }
+            if self.shared.suspended.load(Ordering::Acquire) {
+                return Err(ProposeError::NotLeader { leader: None });
+            }
             let waiter = Waiter { reply, _room: room };
             waiting.push(Waiting { proposal, waiter });
         }
@@ -198,6 +204,22 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             .budget_permits
             .saturating_sub(self.shared.budget.available_permits());
         taken.saturating_mul(PERMIT_BYTES)
+    }
+
+    /// Refuses what waits and what comes, until [`Proposer::resume`]. What is on its way stays there.
+    pub(crate) fn suspend(&self) {
+        let refused = {
+            let mut waiting = self.shared.waiting.lock();
+            self.shared.suspended.store(true, Ordering::Release);
+            waiting.take(usize::MAX)
+        };
+        for waiting in refused {
+            waiting.waiter.tell(Err(ProposeError::NotLeader { leader: None }));
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        self.shared.suspended.store(false, Ordering::Release);
     }
 
     /// Ends [`Proposer::run`]; whoever still waits is told that the group stopped.

@@ -298,9 +298,45 @@ async fn a_leader_without_a_majority_answers_nothing_and_its_tail_goes() {
     assert!(lost.is_err(), "{lost:?}");
     let new = cluster.leader_but(Some(old.id)).await;
     new.group.propose(add(&[2])).await.unwrap();
+    // It finds out by itself, and then nobody has to wait for an answer that cannot come.
+    not_leading(old).await;
+    let refused = old.group.propose(add(&[1000])).await.unwrap_err();
+    assert!(matches!(refused, ProposeError::NotLeader { leader: None }), "{refused}");
     cluster.mesh.heal();
     cluster.all_have(3).await;
     assert!(!old.adder.leads());
+}
+
+async fn not_leading(node: &Node) {
+    let stopped = async {
+        while node.adder.leads() || node.group.status().leading {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, stopped)
+        .await
+        .expect("it knows that it does not lead");
+}
+
+/// Nobody else can be elected meanwhile, so it goes on in the same term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_alone_for_a_while_goes_on() {
+    let cluster = Cluster::start(3, 0).await;
+    let leader = cluster.leader().await;
+    leader.group.propose(add(&[1])).await.unwrap();
+    for id in 1..=3 {
+        cluster.mesh.isolate(NodeId(id));
+    }
+    let waiting = async { leader.group.propose(add(&[10])).await };
+    let healing = async {
+        not_leading(leader).await;
+        cluster.mesh.heal();
+    };
+    let (outcome, ()) = tokio::join!(waiting, healing);
+    cluster.leader().await.group.propose(add(&[100])).await.unwrap();
+    // It may have been replaced after all, and then what it had alone is gone.
+    let sum = if outcome.is_ok() { 111 } else { 101 };
+    cluster.all_have(sum).await;
 }
 
 /// Two of three nodes are needed; a learner that has everything does not make up for one.
@@ -473,14 +509,8 @@ async fn a_leader_whose_device_hangs_is_replaced(proposals: &[usize]) {
     let others = async {
         let new = cluster.leader_but(Some(old.id)).await;
         new.group.propose(add(&[1000])).await.unwrap();
-        let stopped = async {
-            while old.adder.leads() || old.group.status().leading {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let stopped = tokio::time::timeout(DEADLINE, stopped).await;
+        not_leading(old).await;
         drop(hanging);
-        stopped.expect("it knows that it does not lead");
     };
     let ((), outcomes) = tokio::join!(others, waiting);
     cluster.leader().await.group.propose(add(&[1])).await.unwrap();

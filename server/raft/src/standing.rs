@@ -1,8 +1,11 @@
-//! A leader whose device hangs gives leadership away.
+//! What keeps a node that Raft has elected from leading.
 //!
-//! Heartbeats do not touch the device. So a leader that cannot write any more would be followed for ever, by nodes that could
-//! do better. It hands leadership over, if its part of openraft still does anything; and then it is silent, as if it had
-//! died, until the device answers: openraft may wait for a write of its own, and then nothing but silence helps.
+//! A leader without a majority would go on handing out what others have by now from its successor, and let everybody else
+//! wait in vain. So it stops to lead as soon as it has heard of too few for so long that there can be another one.
+//!
+//! A leader whose device hangs can write nothing, but its heartbeats do not touch the device: it would be followed for ever, by
+//! nodes that could do better. It hands leadership over, if its part of openraft still does anything; and then it is silent,
+//! as if it had died, until the device answers: openraft may wait for a write of its own, and then nothing but silence helps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +21,62 @@ use tokio::sync::watch;
 use crate::group::{Group, GroupHandler, Inner};
 use crate::transport::{Peer, Transport, TransportError};
 
-/// How often the device is looked at.
+/// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long the others may take to follow another leader before this one is silent.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
+/// Whether a node can lead, if it is elected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It can.
+    Fit,
+    /// It hears from no majority.
+    CutOff,
+    /// Its device does not answer, and so it says nothing.
+    Silent,
+}
+
 impl<H: GroupHandler> Inner<H> {
-    pub(crate) async fn watch_device(self: Arc<Self>) {
+    pub(crate) async fn watch_standing(self: Arc<Self>) {
+        let mut heard = true;
         loop {
             tokio::time::sleep(LOOK).await;
+            let heard_before = heard;
+            heard = !self.leads_others() || self.hears(&self.raft.metrics().borrow_watched());
             let stalled = self.log.stalled();
             if stalled >= self.config.stall_max {
                 self.step_down(stalled).await;
-            } else if self.progress.silent.send_replace(false) {
-                tracing::info!(group = %self.config.group, "the device answers again");
+            } else if heard {
+                self.stand(Standing::Fit);
+            } else if !heard_before {
+                // Not at once: one that was just elected has not heard from anybody yet.
+                self.stand(Standing::CutOff);
             }
         }
     }
 
+    fn stand(&self, standing: Standing) {
+        let before = *self.progress.standing.borrow();
+        if before == standing {
+            return;
+        }
+        self.progress.standing.send_replace(standing);
+        let group = self.config.group;
+        match (before, standing) {
+            (_, Standing::CutOff) => {
+                tracing::warn!(%group, "no majority answers; this node does not lead until one does");
+            }
+            (_, Standing::Silent) => {
+                tracing::warn!(%group, "the device does not answer; this node says nothing until it does");
+            }
+            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device answers again"),
+            (_, Standing::Fit) => tracing::info!(%group, "a majority answers again, or another node leads"),
+        }
+    }
+
     async fn step_down(self: &Arc<Self>, stalled: Duration) {
-        if !self.leads_others() || *self.progress.silent.borrow() {
+        if !self.leads_others() || *self.progress.standing.borrow() == Standing::Silent {
             return;
         }
         let seconds = stalled.as_secs();
@@ -49,7 +88,7 @@ impl<H: GroupHandler> Inner<H> {
         }
         tokio::time::sleep(HAND_OVER).await;
         if self.leads_others() {
-            self.progress.silent.send_replace(true);
+            self.stand(Standing::Silent);
         }
     }
 
@@ -73,19 +112,20 @@ impl<H: GroupHandler> Group<H> {
     }
 }
 
-/// A transport that can be silenced.
+/// A transport that says nothing while the node is to be silent.
 pub(crate) struct Quiet {
     transport: Arc<dyn Transport>,
-    silent: watch::Receiver<bool>,
+    standing: watch::Receiver<Standing>,
 }
 
 impl Quiet {
-    pub(crate) fn new(transport: Arc<dyn Transport>, silent: watch::Receiver<bool>) -> Self {
-        Self { transport, silent }
+    pub(crate) fn new(transport: Arc<dyn Transport>, standing: watch::Receiver<Standing>) -> Self {
+        Self { transport, standing }
     }
 
     fn refuse(&self, to: &Peer) -> Option<TransportError> {
-        self.silent.borrow().then(|| TransportError::Unreachable {
+        let silent = *self.standing.borrow() == Standing::Silent;
+        silent.then(|| TransportError::Unreachable {
             peer: to.clone(),
             why: "the device of this node does not answer, and so it says nothing".to_owned(),
         })

@@ -19,6 +19,20 @@ pub enum ProposeError {
         /// What is allowed.
         bytes_max: usize,
     },
+    /// Fewer voters answer than have to have what is answered. Nothing was proposed.
+    #[error("{answering} voters answer; {wanted} have to have what is answered")]
+    TooFewAnswer {
+        /// Voters that answer, this node included.
+        answering: usize,
+        /// What is wanted.
+        wanted: usize,
+    },
+    /// The commands were carried out, and this node no longer leads: how many voters have them is not known.
+    #[error("a majority has it; whether {wanted} voters do is not known")]
+    NotInSync {
+        /// What is wanted.
+        wanted: usize,
+    },
     /// The node stopped, or its log failed, before the outcome was known: the commands may have been carried out.
     #[error("the group stopped before the outcome was known")]
     Stopped,

@@ -12,13 +12,16 @@
 
 mod checkpoints;
 mod config;
+mod early;
 mod encoding;
 mod entry;
 mod error;
 mod group;
+mod in_sync;
 mod membership;
 mod network;
 mod proposer;
+mod proposing;
 mod receiver;
 mod snapshot;
 mod store;
@@ -27,6 +30,7 @@ mod types;
 mod wire;
 
 pub use config::GroupConfig;
+pub use early::{Aftermath, Early};
 pub use entry::{Command, Commands, Joint, Proposal};
 pub use error::{ApplyError, GroupError, MembershipError, ProposeError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};

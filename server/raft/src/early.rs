@@ -124,7 +124,9 @@ impl<O> Drop for Watcher<O> {
 mod tests {
     use super::*;
 
-    fn noted() -> (Aftermath<u64>, Arc<Mutex<Vec<Result<Vec<u64>, String>>>>) {
+    type Notes = Arc<Mutex<Vec<Result<Vec<u64>, String>>>>;
+
+    fn noted() -> (Aftermath<u64>, Notes) {
         let notes = Arc::new(Mutex::new(Vec::new()));
         let kept = notes.clone();
         let aftermath = move |result: Result<Vec<u64>, ProposeError>| {

@@ -19,23 +19,28 @@ pub enum ProposeError {
         /// What is allowed.
         bytes_max: usize,
     },
-    /// Fewer voters answer than have to have what is answered. Nothing was proposed.
+    /// The node stopped, or its log failed, before the outcome was known: the commands may have been carried out.
+    #[error("the group stopped before the outcome was known")]
+    Stopped,
+}
+
+/// Why it is not so that as many voters have an entry as [`crate::GroupConfig::min_in_sync`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InSyncError {
+    /// Too few voters are there.
     #[error("{answering} voters answer; {wanted} have to have what is answered")]
     TooFewAnswer {
         /// Voters that answer, this node included.
         answering: usize,
-        /// What is wanted.
+        /// What is asked for.
         wanted: usize,
     },
-    /// The commands were carried out, and this node no longer leads: how many voters have them is not known.
+    /// This node stopped leading before enough voters confirmed the entry, which a majority has.
     #[error("a majority has it; whether {wanted} voters do is not known")]
-    NotInSync {
-        /// What is wanted.
+    Unknown {
+        /// What is asked for.
         wanted: usize,
     },
-    /// The node stopped, or its log failed, before the outcome was known: the commands may have been carried out.
-    #[error("the group stopped before the outcome was known")]
-    Stopped,
 }
 
 /// Why the members of a group were not changed.

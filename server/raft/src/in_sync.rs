@@ -16,7 +16,7 @@ use openraft::{Instant as _, RaftMetrics, ServerState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::ProposeError;
+use crate::error::InSyncError;
 use crate::group::{Group, GroupHandler};
 use crate::types::TypeConfig;
 
@@ -56,26 +56,26 @@ impl InSync {
     }
 
     /// Whether enough voters answer.
-    pub(crate) fn check(&self) -> Result<(), ProposeError> {
+    pub(crate) fn check(&self) -> Result<(), InSyncError> {
         let answering = self.seen.borrow().answering;
         if answering >= self.wanted {
             return Ok(());
         }
-        Err(ProposeError::TooFewAnswer {
+        Err(InSyncError::TooFewAnswer {
             answering,
             wanted: self.wanted,
         })
     }
 
     /// Waits until enough voters have an entry that was applied here.
-    pub(crate) async fn reached(&self, index: LogIndex) -> Result<(), ProposeError> {
+    pub(crate) async fn reached(&self, index: LogIndex) -> Result<(), InSyncError> {
         let mut seen = self.seen.subscribe();
         let lost = seen.borrow().leaderships_lost;
         let decided = |seen: &Seen| seen.reached >= index.0 || seen.leaderships_lost > lost;
         let reached = seen.wait_for(decided).await.is_ok_and(|seen| seen.reached >= index.0);
         reached
             .then_some(())
-            .ok_or(ProposeError::NotInSync { wanted: self.wanted })
+            .ok_or(InSyncError::Unknown { wanted: self.wanted })
     }
 
     /// Nobody is told anything more.
@@ -231,7 +231,7 @@ mod tests {
         assert!(
             matches!(
                 refused,
-                ProposeError::TooFewAnswer {
+                InSyncError::TooFewAnswer {
                     answering: 2,
                     wanted: 3
                 }
@@ -242,7 +242,7 @@ mod tests {
         assert!(futures_util::poll!(&mut never).is_pending());
         in_sync.close();
         in_sync.see(None);
-        assert!(matches!(never.await, Err(ProposeError::NotInSync { wanted: 3 })));
+        assert!(matches!(never.await, Err(InSyncError::Unknown { wanted: 3 })));
         assert!(in_sync.check().is_ok());
     }
 }

@@ -32,7 +32,7 @@ mod wire;
 pub use config::GroupConfig;
 pub use early::{Aftermath, Early};
 pub use entry::{Command, Commands, Joint, Proposal};
-pub use error::{ApplyError, GroupError, MembershipError, ProposeError};
+pub use error::{ApplyError, GroupError, InSyncError, MembershipError, ProposeError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
 pub use network::NoPeers;

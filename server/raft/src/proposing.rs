@@ -4,7 +4,7 @@ use boltq_core::LogIndex;
 
 use crate::early::{Aftermath, Early};
 use crate::entry::Proposal;
-use crate::error::ProposeError;
+use crate::error::{InSyncError, ProposeError};
 use crate::group::{Group, GroupHandler};
 use crate::proposer::Admitted;
 
@@ -62,8 +62,8 @@ impl<H: GroupHandler> Group<H> {
     /// other nodes.
     ///
     /// # Errors
-    /// [`ProposeError::TooFewAnswer`]
-    pub fn enough_answer(&self) -> Result<(), ProposeError> {
+    /// [`InSyncError::TooFewAnswer`]
+    pub fn enough_answer(&self) -> Result<(), InSyncError> {
         self.inner.in_sync.as_ref().map_or(Ok(()), |in_sync| in_sync.check())
     }
 
@@ -71,8 +71,8 @@ impl<H: GroupHandler> Group<H> {
     /// never.
     ///
     /// # Errors
-    /// [`ProposeError::NotInSync`]
-    pub async fn in_sync(&self, entry: LogIndex) -> Result<(), ProposeError> {
+    /// [`InSyncError::Unknown`]
+    pub async fn in_sync(&self, entry: LogIndex) -> Result<(), InSyncError> {
         match &self.inner.in_sync {
             None => Ok(()),
             Some(in_sync) => in_sync.reached(entry).await,
@@ -83,6 +83,12 @@ impl<H: GroupHandler> Group<H> {
     #[must_use]
     pub fn may_wait_for_sync(&self) -> bool {
         self.inner.in_sync.is_some()
+    }
+
+    /// What was asked for, see [`crate::GroupConfig::min_in_sync`].
+    #[must_use]
+    pub fn min_in_sync(&self) -> usize {
+        self.inner.config.min_in_sync
     }
 
     /// Bytes of proposals whose outcome is not known yet.

@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::cluster::{Cluster, DEADLINE, Node};
 use super::support::{Adder, add};
 use boltq_core::{LogIndex, NodeId};
-use boltq_raft::{Aftermath, Early, Group, GroupConfig, ProposeError};
+use boltq_raft::{Aftermath, Early, Group, GroupConfig, InSyncError, ProposeError};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
+type Outcome = Result<Vec<u64>, ProposeError>;
+
 /// Every outcome that came after its answer.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Result<Vec<u64>, ProposeError>>>>);
+struct Notes(Arc<Mutex<Vec<Outcome>>>);
 
 impl Notes {
     fn aftermath(&self) -> Aftermath<u64> {
@@ -20,7 +22,7 @@ impl Notes {
         Box::new(move |outcome| notes.lock().push(outcome))
     }
 
-    async fn next(&self) -> Result<Vec<u64>, ProposeError> {
+    async fn next(&self) -> Outcome {
         let noted = async {
             loop {
                 if let Some(outcome) = self.0.lock().pop() {
@@ -140,7 +142,7 @@ async fn three_of_three_are_waited_for_and_a_learner_makes_up_for_none() {
     assert!(
         matches!(
             refused,
-            ProposeError::TooFewAnswer {
+            InSyncError::TooFewAnswer {
                 answering: 2,
                 wanted: 3
             }
@@ -175,7 +177,7 @@ async fn who_waits_for_more_than_a_majority_is_told_when_the_leader_changes() {
     };
     timeout(DEADLINE, moved).await.expect("the leader changes");
     let told = timeout(DEADLINE, waits).await.unwrap().unwrap();
-    assert!(matches!(told, Err(ProposeError::NotInSync { wanted: 3 })), "{told:?}");
+    assert!(matches!(told, Err(InSyncError::Unknown { wanted: 3 })), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,6 +25,17 @@ fn all_levels() -> ServerOptions {
     ServerOptions::disk().set("publish.min_ack_level", "NONE")
 }
 
+/// Three voters that are done with becoming that: while a voter is added, more nodes are needed than a majority of them.
+fn start(options: &ServerOptions) -> Cluster {
+    let cluster = Cluster::start_with(3, options);
+    eventually(DEADLINE, "two nodes were promoted", || {
+        let promoted = |log: &str| log.matches("group=\"queue\" step=Promote").count();
+        let promoted: usize = cluster.nodes().iter().map(|node| promoted(&node.log())).sum();
+        (promoted >= 2).then_some(())
+    });
+    cluster
+}
+
 /// A stream of messages that are numbers.
 struct Publisher {
     requests: mpsc::Sender<PublishStreamRequest>,
@@ -71,7 +82,7 @@ fn request(number: u64, level: AckLevel) -> PublishStreamRequest {
 /// A node that does not lead passes the level on with the call.
 #[test]
 fn all_levels_are_answered_through_any_node() {
-    let cluster = Cluster::start_with(3, &all_levels());
+    let cluster = start(&all_levels());
     let follower = cluster.node(cluster.follower()).messaging();
     block_on(async {
         let mut publisher = Publisher::open(follower, 0, AckLevel::Leader).await;
@@ -96,7 +107,7 @@ fn all_levels_are_answered_through_any_node() {
 /// The rest may be lost, and then it is the end that is lost. The leader that had it does not bring it back.
 #[test]
 fn of_what_a_leader_answered_that_is_killed_the_beginning_is_left() {
-    let mut cluster = Cluster::start_with(3, &all_levels());
+    let mut cluster = start(&all_levels());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for round in 0..3_u64 {
         let leader = cluster.leader();
@@ -121,10 +132,60 @@ fn of_what_a_leader_answered_that_is_killed_the_beginning_is_left() {
     }
 }
 
+/// A leader that is alone answers until it knows that it may have been replaced. It counts what is lost then.
+#[test]
+fn what_only_a_leader_had_that_was_replaced_is_lost_and_counted() {
+    let options = all_levels().set("cluster.election_timeout", "3s");
+    let mut cluster = start(&options);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (leader, answered) = eventually(Duration::from_secs(120), "a leader that is alone answers", || {
+        let leader = cluster.leader();
+        let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+        others.iter().for_each(|other| cluster.kill(*other));
+        let answered = runtime.block_on(answered_alone(cluster.node(leader).messaging()));
+        cluster.pause(leader);
+        others.iter().for_each(|other| cluster.start_node(*other));
+        if answered == 0 {
+            cluster.resume(leader);
+            cluster.await_settled();
+        }
+        (answered > 0).then_some((leader, answered))
+    });
+    assert_ne!(cluster.leader(), leader);
+    cluster.resume(leader);
+    cluster.await_settled();
+    assert_eq!(drain(&cluster), Vec::<u64>::new());
+    let lost = eventually(DEADLINE, "what was lost is counted", || {
+        let metrics = http::get(cluster.node(leader).admin(), "/metrics").ok()?;
+        let of = |level: &str| {
+            let start = format!("boltq_publishes_lost_total{{ack_level=\"{level}\"}} ");
+            let value = metrics.text().lines().find_map(|line| line.strip_prefix(&start))?;
+            value.parse::<u64>().ok()
+        };
+        let lost = of("LEADER")? + of("NONE")?;
+        (lost > 0).then_some(lost)
+    });
+    assert_eq!(lost, answered);
+}
+
+/// How many messages it answered; none if it no longer takes any.
+async fn answered_alone(node: SocketAddr) -> u64 {
+    let mut publisher = Publisher::open(node, 0, AckLevel::Leader).await;
+    publisher.send(1, AckLevel::None).await;
+    let mut answered = 0;
+    for _ in 0..2 {
+        match within(DEADLINE, "an answer", publisher.responses.message()).await {
+            Ok(Some(answer)) if answer.failures.is_empty() => answered += 1,
+            _ => break,
+        }
+    }
+    answered
+}
+
 /// One log has all of it, in order.
 #[test]
 fn an_answer_at_quorum_covers_what_the_stream_sent_before() {
-    let mut cluster = Cluster::start_with(3, &all_levels());
+    let mut cluster = start(&all_levels());
     let leader = cluster.leader();
     let node = cluster.node(leader).messaging();
     block_on(async {
@@ -148,7 +209,7 @@ fn an_answer_at_quorum_covers_what_the_stream_sent_before() {
 
 #[test]
 fn followers_that_die_take_nothing_that_the_leader_answered() {
-    let mut cluster = Cluster::start_with(3, &all_levels());
+    let mut cluster = start(&all_levels());
     let leader = cluster.leader();
     let node = cluster.node(leader).messaging();
     let killed = cluster.follower();
@@ -193,7 +254,7 @@ fn with_fewer_voters_than_are_wanted_publishes_are_refused_and_the_rest_goes_on(
     let options = ServerOptions::disk()
         .set("cluster.min_in_sync", 3)
         .set("cluster.proposal_timeout", "1s");
-    let mut cluster = Cluster::start_with(3, &options);
+    let mut cluster = start(&options);
     let leader = cluster.leader();
     let node = cluster.node(leader).messaging();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -259,7 +320,7 @@ fn what_too_few_voters_confirm_in_time_is_stored_and_answered_as_such() {
         .set("cluster.min_in_sync", 3)
         .set("cluster.proposal_timeout", "1s")
         .set("cluster.election_timeout", "60s");
-    let mut cluster = Cluster::start_with(3, &options);
+    let mut cluster = start(&options);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = runtime.block_on(connect(cluster.node(cluster.leader()).messaging()));
     runtime.block_on(publish_until(&client, Ok(())));

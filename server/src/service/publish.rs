@@ -122,7 +122,7 @@ impl Queues {
             AckLevel::Quorum => self.publish_stored(admitted).await,
             AckLevel::Leader => self.publish_early(admitted, Early::Logged).await,
             // Nothing else would tell that it goes nowhere.
-            AckLevel::None if !self.is_leading() => Err(self.not_leader()),
+            AckLevel::None if !self.hears_a_majority() => Err(self.not_leader()),
             AckLevel::None => self.publish_early(admitted, Early::Accepted).await,
         }
     }
@@ -134,6 +134,11 @@ impl Queues {
     pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
         let admitted = self.admit(batch, AckLevel::Quorum).await?;
         self.publish_admitted(admitted).await
+    }
+
+    /// Whether this node leads, and not only in its own opinion.
+    fn hears_a_majority(&self) -> bool {
+        self.is_leading() && self.inner.group.status().leader.is_some()
     }
 
     async fn publish_stored(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {

@@ -228,6 +228,45 @@ fn followers_that_die_take_nothing_that_the_leader_answered() {
     assert_eq!(drain(&cluster), (0..100).collect::<Vec<_>>());
 }
 
+/// It could not keep what it answers.
+#[test]
+fn a_leader_without_a_majority_soon_answers_nothing_at_any_level() {
+    let mut cluster = start(&all_levels().set("cluster.proposal_timeout", "1s"));
+    let leader = cluster.leader();
+    let node = cluster.node(leader).messaging();
+    for other in (0..3).filter(|index| *index != leader) {
+        cluster.kill(other);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for level in [AckLevel::None, AckLevel::Leader, AckLevel::Quorum] {
+        eventually(DEADLINE, "a publish is refused", || {
+            runtime.block_on(async {
+                let answer = Publisher::open(node, 0, level).await.answer().await;
+                let reason = answer.failures.first().map(|failure| failure.reason.clone());
+                matches!(reason.as_deref(), Some("NOT_LEADER" | "NO_MAJORITY")).then_some(())
+            })
+        });
+    }
+}
+
+#[test]
+fn a_leader_that_is_stopped_hands_over_what_it_answered() {
+    let mut cluster = start(&all_levels());
+    let leader = cluster.leader();
+    let node = cluster.node(leader).messaging();
+    block_on(async {
+        let mut publisher = Publisher::open(node, 0, AckLevel::Leader).await;
+        for number in 1..200 {
+            publisher.send(number, AckLevel::Leader).await;
+        }
+        for _ in 0..200 {
+            publisher.stored().await;
+        }
+    });
+    assert!(cluster.terminate(leader).success());
+    assert_eq!(drain(&cluster), (0..200).collect::<Vec<_>>());
+}
+
 async fn publish(client: &mut QueueClient) -> Result<(), String> {
     let request = PublishRequest {
         queue: QUEUE.to_owned(),

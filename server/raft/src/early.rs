@@ -25,16 +25,29 @@ pub enum Early {
     Logged,
 }
 
-/// Told the outcome of what was answered before it was known, and of nothing else. Runs on the thread that applies, so it
-/// must not block.
+/// Told the outcome of what was answered before it was known, and of nothing else. Runs where the outcome becomes known, also
+/// under locks of the group, so it must not block or propose.
 pub type Aftermath<O> = Box<dyn FnOnce(Result<Vec<O>, ProposeError>) + Send>;
 
 /// A caller that waits for its entry to be in the log. Whoever knows something first answers.
-pub(crate) struct Seat(Mutex<Option<oneshot::Sender<Result<(), ProposeError>>>>);
+pub(crate) struct Seat(Mutex<Caller>);
+
+enum Caller {
+    Waits(oneshot::Sender<Result<(), ProposeError>>),
+    /// It was told that the entry is in the log, before the outcome.
+    Answered,
+    /// It was told the outcome, or had gone away by then.
+    Gone,
+}
 
 impl Seat {
-    fn take(&self) -> Option<oneshot::Sender<Result<(), ProposeError>>> {
-        self.0.lock().take()
+    /// The entry is in the log.
+    fn answer(&self) {
+        let mut caller = self.0.lock();
+        *caller = match std::mem::replace(&mut *caller, Caller::Gone) {
+            Caller::Waits(waits) => waits.send(Ok(())).map_or(Caller::Gone, |()| Caller::Answered),
+            other => other,
+        };
     }
 }
 
@@ -54,10 +67,7 @@ impl Logged {
     /// The entry is in the log.
     pub(crate) fn tell(&self) {
         for seat in self.0.iter().flat_map(|seats| seats.iter()) {
-            if let Some(caller) = seat.take() {
-                // A caller that went away does not want its answer.
-                let _ = caller.send(Ok(()));
-            }
+            seat.answer();
         }
     }
 }
@@ -88,7 +98,7 @@ impl<O> Watcher<O> {
     pub(crate) fn waiting(aftermath: Aftermath<O>) -> (Self, oneshot::Receiver<Result<(), ProposeError>>) {
         let (caller, answer) = oneshot::channel();
         let watcher = Self {
-            seat: Some(Arc::new(Seat(Mutex::new(Some(caller))))),
+            seat: Some(Arc::new(Seat(Mutex::new(Caller::Waits(caller))))),
             aftermath: Some(aftermath),
         };
         (watcher, answer)
@@ -104,11 +114,17 @@ impl<O> Watcher<O> {
 
     fn settle(&mut self, result: Result<Vec<O>, ProposeError>) {
         let Some(aftermath) = self.aftermath.take() else { return };
-        match self.seat.as_ref().and_then(|seat| seat.take()) {
-            Some(caller) => {
-                let _ = caller.send(result.map(drop));
+        let Some(seat) = &self.seat else {
+            return aftermath(result);
+        };
+        let caller = std::mem::replace(&mut *seat.0.lock(), Caller::Gone);
+        match caller {
+            Caller::Waits(waits) => {
+                // A caller that went away does not want its answer.
+                let _ = waits.send(result.map(drop));
             }
-            None => aftermath(result),
+            Caller::Answered => aftermath(result),
+            Caller::Gone => {}
         }
     }
 }
@@ -158,6 +174,17 @@ mod tests {
         let refused = answer.try_recv().unwrap();
         assert!(matches!(refused, Err(ProposeError::NotLeader { .. })), "{refused:?}");
         logged.tell();
+        assert!(notes.lock().is_empty());
+    }
+
+    #[test]
+    fn who_went_away_before_the_answer_has_no_aftermath() {
+        let (aftermath, notes) = noted();
+        let (watcher, answer) = Watcher::waiting(aftermath);
+        let logged = Logged::new(watcher.seat().into_iter().collect());
+        drop(answer);
+        logged.tell();
+        watcher.tell(Err(ProposeError::Stopped));
         assert!(notes.lock().is_empty());
     }
 

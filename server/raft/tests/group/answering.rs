@@ -155,6 +155,35 @@ async fn three_of_three_are_waited_for_and_a_learner_makes_up_for_none() {
     cluster.all_have(11).await;
 }
 
+/// Not soon after, but when it is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_logs_as_are_wanted_have_what_is_in_sync() {
+    let mut cluster = Cluster::start_with(5, 1, |config| config.min_in_sync = 4).await;
+    let (id, group) = {
+        let leader = cluster.leader().await;
+        (leader.id, leader.group.clone())
+    };
+    let followers: Vec<NodeId> = (1..=5).map(NodeId).filter(|other| *other != id).collect();
+    for (round, gone) in followers.iter().take(2).enumerate() {
+        for number in 1..=50 {
+            let index = placed(&group, number).await;
+            timeout(DEADLINE, group.in_sync(index)).await.unwrap().unwrap();
+            let voters = cluster.nodes.iter().filter(|node| node.id != NodeId(6));
+            let have = voters.filter(|node| {
+                node.group
+                    .log()
+                    .raft_state()
+                    .last
+                    .is_some_and(|last| last.index >= index)
+            });
+            assert!(have.count() >= 4, "round {round}, number {number}");
+        }
+        // Four are left, and then three.
+        cluster.kill(*gone).await;
+    }
+    enough_answer(&group, false).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_more_than_a_majority_is_told_when_the_leader_changes() {
     let mut cluster = Cluster::start_with(3, 0, all_three).await;

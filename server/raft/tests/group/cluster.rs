@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
-use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -127,6 +127,19 @@ fn peer(node: NodeId) -> Peer {
     }
 }
 
+/// Calls that were under way hold on to the log of a node for a moment after its end.
+async fn open_log(config: &LogConfig) -> Log {
+    let opened = async {
+        loop {
+            match Log::open(config.clone(), Arc::new(OsFiles)) {
+                Err(OpenError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                opened => return opened.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, opened).await.expect("the log is let go")
+}
+
 async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
@@ -136,7 +149,7 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
         wal_file_bytes: 1 << 20,
         ..LogConfig::default()
     };
-    let log = Log::open(config, Arc::new(OsFiles)).unwrap();
+    let log = open_log(&config).await;
     let adder = Arc::new(Adder::default());
     let mut config = GroupConfig::new(GROUP, id, || Millis(1));
     config.address = peer(id).address;

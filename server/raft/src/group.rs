@@ -16,10 +16,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::GroupConfig;
-use crate::entry::{Commands, Proposal};
-use crate::error::{ApplyError, GroupError, ProposeError};
+use crate::entry::Commands;
+use crate::error::{ApplyError, GroupError};
+use crate::in_sync::{self, InSync};
 use crate::network::Network;
-use crate::proposer::{Admitted, Proposer};
+use crate::proposer::Proposer;
 use crate::snapshot::Installing;
 use crate::standing::{Quiet, Standing};
 use crate::store::{LogStore, MachineStore};
@@ -44,7 +45,7 @@ pub trait GroupHandler: Send + Sync + 'static {
     fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Self::Outcome>, ApplyError>;
 
     /// Takes the part that belongs to the first `items` items out of the outcome of a command that was joined from several,
-    /// see [`Proposal::allow_joining`].
+    /// see [`crate::Proposal::allow_joining`].
     fn share(outcome: &mut Self::Outcome, items: u32) -> Self::Outcome;
 
     /// The state after the last entry that was applied.
@@ -149,7 +150,7 @@ type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
 
 /// Handle of a group; clones are cheap and share it.
 pub struct Group<H: GroupHandler> {
-    inner: Arc<Inner<H>>,
+    pub(crate) inner: Arc<Inner<H>>,
 }
 
 pub(crate) struct Inner<H: GroupHandler> {
@@ -159,6 +160,8 @@ pub(crate) struct Inner<H: GroupHandler> {
     installing: Arc<Installing>,
     pub(crate) handler: Arc<H>,
     pub(crate) proposer: Proposer<H::Outcome>,
+    /// None: a majority will do.
+    pub(crate) in_sync: Option<Arc<InSync>>,
     pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -216,6 +219,7 @@ impl<H: GroupHandler> Group<H> {
         .map_err(|error| raft_error(config.group, &error))?;
         let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock);
         let inner = Arc::new(Inner {
+            in_sync: InSync::new(config.min_in_sync),
             config,
             raft,
             log,
@@ -227,38 +231,6 @@ impl<H: GroupHandler> Group<H> {
         });
         inner.start().await?;
         Ok(Self { inner })
-    }
-
-    /// Proposes commands and waits for their outcomes, which are in the order of the commands.
-    ///
-    /// # Errors
-    /// Another node leads, or the group stopped; then the outcome is unknown.
-    pub async fn propose(&self, proposal: Proposal) -> Result<Vec<H::Outcome>, ProposeError> {
-        let admitted = self.admit(proposal).await?;
-        self.propose_admitted(admitted).await
-    }
-
-    /// The first half of [`Group::propose`]: waits until there is room for the proposal. Room is given back once its outcome
-    /// is known.
-    ///
-    /// # Errors
-    /// The group stopped.
-    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, ProposeError> {
-        self.inner.proposer.admit(proposal).await
-    }
-
-    /// The second half of [`Group::propose`].
-    ///
-    /// # Errors
-    /// As for [`Group::propose`].
-    pub async fn propose_admitted(&self, admitted: Admitted) -> Result<Vec<H::Outcome>, ProposeError> {
-        self.inner.proposer.propose(admitted).await
-    }
-
-    /// Bytes of proposals whose outcome is not known yet.
-    #[must_use]
-    pub fn unsettled_bytes(&self) -> usize {
-        self.inner.proposer.unsettled_bytes()
     }
 
     /// What the group is doing.
@@ -356,6 +328,9 @@ impl<H: GroupHandler> Group<H> {
     /// Refuses new proposals, tells waiting callers, and stops.
     pub async fn shutdown(&self) {
         self.inner.proposer.close();
+        if let Some(in_sync) = &self.inner.in_sync {
+            in_sync.close();
+        }
         if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
             tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
         }
@@ -422,6 +397,12 @@ impl<H: GroupHandler> Inner<H> {
             tokio::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
+        if let Some(in_sync) = &self.in_sync {
+            let group = Group { inner: self.clone() };
+            self.tasks
+                .lock()
+                .push(tokio::spawn(in_sync::watch(in_sync.clone(), group)));
+        }
         Ok(())
     }
 }

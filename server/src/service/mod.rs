@@ -6,6 +6,7 @@ mod cluster;
 mod error;
 mod expiry;
 mod look;
+mod publish;
 mod queue;
 mod settle;
 mod take;
@@ -17,8 +18,9 @@ pub use bury::DEAD_LETTER_SUFFIX;
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
+pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub(crate) use queue::random;
-pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
+pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
 pub use token::{DeliveryToken, Handle};
 

@@ -117,6 +117,7 @@ async fn a_hundred_thousand_delayed_messages_keep_the_queue_quick() {
     let request = boltq_proto::queue::v1::PublishStreamRequest {
         queue: "q".into(),
         messages: vec![late; 1000],
+        ..boltq_proto::queue::v1::PublishStreamRequest::default()
     };
     let stream = tokio_stream::iter(std::iter::repeat_n(request, 100));
     let mut responses = client.publish_stream(stream).await.unwrap().into_inner();

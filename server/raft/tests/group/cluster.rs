@@ -16,17 +16,17 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 
 const GROUP: GroupId = GroupId(1);
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Who is there, and between whom nothing passes, in that direction.
 #[derive(Default)]
-struct Mesh {
+pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
 }
 
 impl Mesh {
-    fn isolate(&self, node: NodeId) {
+    pub(crate) fn isolate(&self, node: NodeId) {
         let others: Vec<NodeId> = self
             .nodes
             .lock()
@@ -41,7 +41,7 @@ impl Mesh {
         }
     }
 
-    fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.cut.lock().clear();
     }
 
@@ -107,18 +107,18 @@ impl Transport for Link {
     }
 }
 
-struct Node {
-    id: NodeId,
-    group: Group<Adder>,
-    adder: Arc<Adder>,
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) group: Group<Adder>,
+    pub(crate) adder: Arc<Adder>,
     files: HangingFiles,
     _log: Log,
 }
 
-struct Cluster {
-    mesh: Arc<Mesh>,
+pub(crate) struct Cluster {
+    pub(crate) mesh: Arc<Mesh>,
     dir: tempfile::TempDir,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     configure: fn(&mut GroupConfig),
 }
 
@@ -177,11 +177,11 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
 
 impl Cluster {
     /// Node 1 founds the group, the others join.
-    async fn start(voters: u64, learners: u64) -> Self {
+    pub(crate) async fn start(voters: u64, learners: u64) -> Self {
         Self::start_with(voters, learners, |_| ()).await
     }
 
-    async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+    pub(crate) async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
         let mut cluster = Self {
             mesh: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -202,16 +202,16 @@ impl Cluster {
         cluster
     }
 
-    fn node(&self, id: u64) -> &Node {
+    pub(crate) fn node(&self, id: u64) -> &Node {
         self.nodes.iter().find(|node| node.id == NodeId(id)).unwrap()
     }
 
-    async fn leader(&self) -> &Node {
+    pub(crate) async fn leader(&self) -> &Node {
         self.leader_but(None).await
     }
 
     /// A node other than `not` that leads.
-    async fn leader_but(&self, not: Option<NodeId>) -> &Node {
+    pub(crate) async fn leader_but(&self, not: Option<NodeId>) -> &Node {
         let found = async {
             loop {
                 let leads = |node: &&Node| Some(node.id) != not && node.adder.leads();
@@ -224,7 +224,7 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, found).await.expect("somebody leads")
     }
 
-    async fn all_have(&self, sum: u64) {
+    pub(crate) async fn all_have(&self, sum: u64) {
         let same = async {
             while !self.nodes.iter().all(|node| *node.adder.sum.lock() == sum) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -236,13 +236,13 @@ impl Cluster {
     }
 
     /// The node stops as if it were killed.
-    async fn kill(&mut self, id: NodeId) {
+    pub(crate) async fn kill(&mut self, id: NodeId) {
         self.mesh.nodes.lock().remove(&id);
         let at = self.nodes.iter().position(|node| node.id == id).unwrap();
         self.nodes.remove(at).group.shutdown().await;
     }
 
-    async fn restart(&mut self, id: NodeId) {
+    pub(crate) async fn restart(&mut self, id: NodeId) {
         let node = open(&self.mesh, self.dir.path(), id, self.configure).await;
         self.nodes.push(node);
     }

@@ -7,6 +7,7 @@ mod cluster;
 mod cluster_metrics;
 mod health;
 mod metrics;
+mod publish_metrics;
 mod router;
 mod stats;
 

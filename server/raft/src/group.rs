@@ -76,6 +76,8 @@ pub(crate) struct Progress {
     pub(crate) checkpoint_due: Notify,
     /// What keeps this node from leading.
     pub(crate) standing: watch::Sender<Standing>,
+    /// Whether the handler was told that this node leads.
+    pub(crate) leading: watch::Sender<bool>,
 }
 
 impl Progress {
@@ -90,6 +92,7 @@ impl Progress {
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
             standing: watch::Sender::new(Standing::Fit),
+            leading: watch::Sender::new(false),
         }
     }
 }
@@ -295,8 +298,10 @@ impl<H: GroupHandler> Group<H> {
         self.inner.config.group
     }
 
-    /// Hands leadership to another voter, if this node leads. Returns at once; the other node takes it when it has everything.
+    /// Hands leadership to another voter, if this node leads. This node stops to lead, and the other one takes it when it has
+    /// everything. Should it not, this node leads again after a while.
     pub async fn hand_over(&self, to: NodeId) {
+        self.inner.retire().await;
         if let Err(error) = self.inner.raft.trigger().transfer_leader(to.0).await {
             tracing::debug!(group = %self.id(), %error, "not handed over: the group stopped");
         }
@@ -349,15 +354,19 @@ impl<H: GroupHandler> Inner<H> {
         self.config.election.1 * 2
     }
 
+    /// Whether there is nobody else who votes.
+    pub(crate) fn is_alone(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+        metrics.membership_config.membership().voter_ids().count() <= 1
+    }
+
     /// Whether this node hears from the leader, or, if it leads, from a majority.
     pub(crate) fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
         let silence_max = self.silence_max();
         if metrics.state != ServerState::Leader {
             return self.progress.heard.lock().elapsed() < silence_max;
         }
-        let alone = metrics.membership_config.membership().voter_ids().count() <= 1;
         let heard = metrics.last_quorum_acked.as_deref();
-        alone || heard.is_some_and(|heard| heard.elapsed() < silence_max)
+        self.is_alone(metrics) || heard.is_some_and(|heard| heard.elapsed() < silence_max)
     }
 
     async fn start(self: &Arc<Self>) -> Result<(), GroupError> {

@@ -35,6 +35,7 @@ impl<H: GroupHandler> Inner<H> {
             if leads != leading && leading.is_some() {
                 leading = None;
                 self.handler.leadership(None);
+                self.progress.leading.send_replace(false);
             }
             if !fit {
                 // After that no claim is made any more, and of those that were none is on its way to the log.
@@ -82,6 +83,7 @@ impl<H: GroupHandler> Inner<H> {
             Ok(()) => {
                 self.proposer.resume();
                 self.handler.leadership(Some(term));
+                self.progress.leading.send_replace(true);
                 true
             }
             Err(error) => {

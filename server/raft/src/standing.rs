@@ -14,9 +14,12 @@ use boltq_core::{GroupId, NodeId};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
+use openraft::Instant as _;
 use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
+use openraft::raft::ReadPolicy;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::group::{Group, GroupHandler, Inner};
 use crate::transport::{Peer, Transport, TransportError};
@@ -25,6 +28,8 @@ use crate::transport::{Peer, Transport, TransportError};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long the others may take to follow another leader before this one is silent.
 const HAND_OVER: Duration = Duration::from_secs(1);
+/// How long the others may take to say that this node still leads.
+const ASK: Duration = Duration::from_secs(1);
 
 /// Whether a node can lead, if it is elected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub(crate) enum Standing {
     Fit,
     /// It hears from no majority.
     CutOff,
+    /// It has handed leadership to another one, since when.
+    Retiring(Instant),
     /// Its device does not answer, and so it says nothing.
     Silent,
 }
@@ -48,7 +55,9 @@ impl<H: GroupHandler> Inner<H> {
             if stalled >= self.config.stall_max {
                 self.step_down(stalled).await;
             } else if heard {
-                self.stand(Standing::Fit);
+                if !self.is_retiring() {
+                    self.stand(Standing::Fit);
+                }
             } else if !heard_before {
                 // Not at once: one that was just elected has not heard from anybody yet.
                 self.stand(Standing::CutOff);
@@ -71,7 +80,24 @@ impl<H: GroupHandler> Inner<H> {
                 tracing::warn!(%group, "the device does not answer; this node says nothing until it does");
             }
             (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device answers again"),
-            (_, Standing::Fit) => tracing::info!(%group, "a majority answers again, or another node leads"),
+            (Standing::CutOff, Standing::Fit) => {
+                tracing::info!(%group, "a majority answers again, or another node leads");
+            }
+            (_, Standing::Retiring(_) | Standing::Fit) => {}
+        }
+    }
+
+    fn is_retiring(&self) -> bool {
+        matches!(*self.progress.standing.borrow(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
+    }
+
+    /// Stops to lead before another node is asked to: that one does not wait until what this one knows of the others is old.
+    pub(crate) async fn retire(&self) {
+        if *self.progress.standing.borrow() == Standing::Fit && self.leads_others() {
+            self.stand(Standing::Retiring(Instant::now()));
+            let mut leading = self.progress.leading.subscribe();
+            // It takes no longer than what is under way in the handler.
+            let _ = tokio::time::timeout(HAND_OVER, leading.wait_for(|leading| !leading)).await;
         }
     }
 
@@ -101,6 +127,28 @@ impl<H: GroupHandler> Inner<H> {
 }
 
 impl<H: GroupHandler> Group<H> {
+    /// Whether this node leads, and it is certain that no other one does: a majority has answered it within the time that
+    /// followers wait at least before they follow somebody else. A node that was paused finds out here.
+    #[must_use]
+    pub fn holds_lease(&self) -> bool {
+        let inner = &self.inner;
+        let metrics = inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let fit = metrics.state == ServerState::Leader && *inner.progress.standing.borrow() == Standing::Fit;
+        let acked = || metrics.last_quorum_acked.as_deref();
+        fit && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
+    }
+
+    /// As [`Group::holds_lease`]; if that is not certain, asks the others.
+    pub async fn confirm_lease(&self) -> bool {
+        if self.holds_lease() {
+            return true;
+        }
+        let fit = *self.inner.progress.standing.borrow() == Standing::Fit;
+        let asking = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
+        fit && matches!(tokio::time::timeout(ASK, asking).await, Ok(Ok(_)))
+    }
+
     /// The voter that has the most, of those that answer.
     fn heir(&self) -> Option<NodeId> {
         let own = self.node();

@@ -127,7 +127,7 @@ pub struct GroupStatus {
     pub failed: Option<String>,
 }
 
-type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
+pub(crate) type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
 
 /// Handle of a group; clones are cheap and share it.
 pub struct Group<H: GroupHandler> {
@@ -138,6 +138,7 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) config: GroupConfig,
     pub(crate) raft: Raft<H>,
     pub(crate) log: GroupLog,
+    transport: Arc<dyn Transport>,
     installing: Arc<Installing>,
     handler: Arc<H>,
     proposer: Proposer<H::Outcome>,
@@ -186,7 +187,7 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport,
+                transport: transport.clone(),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
@@ -201,6 +202,7 @@ impl<H: GroupHandler> Group<H> {
             config,
             raft,
             log,
+            transport,
             installing,
             handler,
             proposer,
@@ -268,6 +270,14 @@ impl<H: GroupHandler> Group<H> {
 
     pub(crate) fn raft(&self) -> &Raft<H> {
         &self.inner.raft
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.inner.transport
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.inner.config.node
     }
 
     pub(crate) fn installing(&self) -> Arc<Installing> {

@@ -19,6 +19,7 @@ mod group;
 mod membership;
 mod network;
 mod proposer;
+mod read;
 mod receiver;
 mod snapshot;
 mod store;
@@ -28,7 +29,7 @@ mod wire;
 
 pub use config::GroupConfig;
 pub use entry::{Command, Commands, Joint, Proposal};
-pub use error::{ApplyError, GroupError, MembershipError, ProposeError};
+pub use error::{ApplyError, GroupError, MembershipError, ProposeError, ReadError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
 pub use network::NoPeers;

@@ -10,6 +10,7 @@ use openraft::raft::AppendEntriesResponse;
 
 use crate::encoding::{read_stored_membership, to_log_id};
 use crate::group::{Group, GroupHandler};
+use crate::read::own_read_index;
 use crate::snapshot::{Receiving, SnapshotData};
 use crate::transport::Receiver;
 use crate::types::SnapshotMeta;
@@ -40,6 +41,7 @@ impl<H: GroupHandler> Receiver for Group<H> {
                     let answer = answer.map_err(|error| error.to_string())?;
                     Ok(wire::encode_transfer_answer(&answer))
                 }
+                Request::ReadIndex => Ok(wire::encode_read_index_answer(own_read_index::<H>(raft).await)),
             }
         })
     }

@@ -49,6 +49,14 @@ pub enum ServiceError {
         /// Its name; empty as well.
         leader_id: String,
     },
+    /// The read asked for what is current, and this node cannot make sure that it has that.
+    #[error(
+        "it cannot be made sure that what this node has is current: {why}; try again, or ask without \"linearizable\""
+    )]
+    NotCurrent {
+        /// What is in the way.
+        why: String,
+    },
     /// No majority of the nodes confirmed it in time. The outcome is unknown: it may still be carried out.
     #[error("no majority of the nodes confirmed in time; it may still be carried out")]
     NoMajority,
@@ -78,6 +86,7 @@ impl ServiceError {
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
             Self::StorageFull => "STORAGE_FULL",
             Self::Storage { .. } => "STORAGE_DAMAGED",
@@ -89,7 +98,9 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NoMajority | Self::Stopped => Some(Duration::from_millis(100)),
+            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::Stopped => {
+                Some(Duration::from_millis(100))
+            }
             Self::StorageFull => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }

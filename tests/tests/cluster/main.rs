@@ -7,4 +7,5 @@ mod doors;
 mod failover;
 mod load;
 mod membership;
+mod reads;
 mod tcp_forward;

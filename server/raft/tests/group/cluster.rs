@@ -15,17 +15,18 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 
 const GROUP: GroupId = GroupId(1);
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Who is there, and between whom nothing passes, in that direction.
 #[derive(Default)]
-struct Mesh {
+pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+    starved: Mutex<Option<NodeId>>,
 }
 
 impl Mesh {
-    fn isolate(&self, node: NodeId) {
+    pub(crate) fn isolate(&self, node: NodeId) {
         let others: Vec<NodeId> = self
             .nodes
             .lock()
@@ -40,8 +41,14 @@ impl Mesh {
         }
     }
 
-    fn heal(&self) {
+    /// Entries are lost on their way to this node, everything else passes.
+    pub(crate) fn lose_entries(&self, to: NodeId) {
+        *self.starved.lock() = Some(to);
+    }
+
+    pub(crate) fn heal(&self) {
         self.cut.lock().clear();
+        *self.starved.lock() = None;
     }
 
     fn find(&self, from: NodeId, to: &Peer) -> Result<Arc<dyn Receiver>, TransportError> {
@@ -55,6 +62,11 @@ impl Mesh {
         let receiver = self.nodes.lock().get(&to.node).cloned();
         receiver.ok_or_else(|| unreachable("not there"))
     }
+}
+
+/// Whether a request is an append that is more than a heartbeat, which has two bytes, a vote, two log ids and a count.
+fn has_entries(request: &[u8]) -> bool {
+    request.get(1) == Some(&1) && request.len() > 2 + 17 + 2 * 25 + 4
 }
 
 /// The network as one node has it.
@@ -74,6 +86,9 @@ impl Transport for Link {
         let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
         Box::pin(async move {
             let receiver = mesh.find(node, &peer)?;
+            if *mesh.starved.lock() == Some(peer.node) && has_entries(&request) {
+                return Err(TransportError::TimedOut { peer });
+            }
             let answer = tokio::time::timeout(within, receiver.receive(request)).await;
             mesh.find(
                 peer.node,
@@ -106,28 +121,28 @@ impl Transport for Link {
     }
 }
 
-struct Node {
-    id: NodeId,
-    group: Group<Adder>,
-    adder: Arc<Adder>,
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) group: Group<Adder>,
+    pub(crate) adder: Arc<Adder>,
     _log: Log,
 }
 
-struct Cluster {
-    mesh: Arc<Mesh>,
-    dir: tempfile::TempDir,
-    nodes: Vec<Node>,
+pub(crate) struct Cluster {
+    pub(crate) mesh: Arc<Mesh>,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) nodes: Vec<Node>,
     configure: fn(&mut GroupConfig),
 }
 
-fn peer(node: NodeId) -> Peer {
+pub(crate) fn peer(node: NodeId) -> Peer {
     Peer {
         node,
         address: format!("node-{node}"),
     }
 }
 
-async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
+pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
     };
@@ -160,11 +175,11 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
 
 impl Cluster {
     /// Node 1 founds the group, the others join.
-    async fn start(voters: u64, learners: u64) -> Self {
+    pub(crate) async fn start(voters: u64, learners: u64) -> Self {
         Self::start_with(voters, learners, |_| ()).await
     }
 
-    async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+    pub(crate) async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
         let mut cluster = Self {
             mesh: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -185,16 +200,16 @@ impl Cluster {
         cluster
     }
 
-    fn node(&self, id: u64) -> &Node {
+    pub(crate) fn node(&self, id: u64) -> &Node {
         self.nodes.iter().find(|node| node.id == NodeId(id)).unwrap()
     }
 
-    async fn leader(&self) -> &Node {
+    pub(crate) async fn leader(&self) -> &Node {
         self.leader_but(None).await
     }
 
     /// A node other than `not` that leads.
-    async fn leader_but(&self, not: Option<NodeId>) -> &Node {
+    pub(crate) async fn leader_but(&self, not: Option<NodeId>) -> &Node {
         let found = async {
             loop {
                 let leads = |node: &&Node| Some(node.id) != not && node.adder.leads();
@@ -207,7 +222,7 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, found).await.expect("somebody leads")
     }
 
-    async fn all_have(&self, sum: u64) {
+    pub(crate) async fn all_have(&self, sum: u64) {
         let same = async {
             while !self.nodes.iter().all(|node| *node.adder.sum.lock() == sum) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -219,13 +234,13 @@ impl Cluster {
     }
 
     /// The node stops as if it were killed.
-    async fn kill(&mut self, id: NodeId) {
+    pub(crate) async fn kill(&mut self, id: NodeId) {
         self.mesh.nodes.lock().remove(&id);
         let at = self.nodes.iter().position(|node| node.id == id).unwrap();
         self.nodes.remove(at).group.shutdown().await;
     }
 
-    async fn restart(&mut self, id: NodeId) {
+    pub(crate) async fn restart(&mut self, id: NodeId) {
         let node = open(&self.mesh, self.dir.path(), id, self.configure).await;
         self.nodes.push(node);
     }
@@ -332,12 +347,12 @@ async fn leadership_is_handed_over_and_members_come_and_go() {
 }
 
 /// Checkpoints after every few entries, and next to nothing is kept beyond them.
-fn forgetful(config: &mut GroupConfig) {
+pub(crate) fn forgetful(config: &mut GroupConfig) {
     config.checkpoint_interval_bytes = 2 << 10;
     config.kept_entries_bytes = 256;
 }
 
-async fn write_until_purged(leader: &Node, after: u64) -> u64 {
+pub(crate) async fn write_until_purged(leader: &Node, after: u64) -> u64 {
     let mut sum = 0;
     let write = async {
         while leader

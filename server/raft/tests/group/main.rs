@@ -4,4 +4,5 @@
 
 mod alone;
 mod cluster;
+mod reads;
 mod support;

@@ -19,7 +19,10 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
         ServiceError::StorageFull => Code::ResourceExhausted,
-        ServiceError::NotLeader { .. } | ServiceError::NoMajority | ServiceError::Stopped => Code::Unavailable,
+        ServiceError::NotLeader { .. }
+        | ServiceError::NotCurrent { .. }
+        | ServiceError::NoMajority
+        | ServiceError::Stopped => Code::Unavailable,
         ServiceError::Storage { .. } => Code::DataLoss,
     }
 }

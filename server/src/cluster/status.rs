@@ -15,6 +15,7 @@ impl Cluster {
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         ClusterStatus {
             node: NodeStatus::from(self.me.clone()),
+            removed: self.departure.is_removed(),
             cluster: registry.cluster(),
             nodes,
             groups: self.groups.iter().map(|group| view(&**group)).collect(),

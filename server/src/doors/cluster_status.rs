@@ -78,6 +78,8 @@ struct Shown<'a> {
     /// `id@address`.
     peers: Vec<String>,
     cluster_id: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed: bool,
     groups: Vec<ShownGroup<'a>>,
 }
 
@@ -117,6 +119,7 @@ impl<'a> Shown<'a> {
             last_index: queue.map(|group| group.last_index).unwrap_or_default(),
             peers: members.iter().map(peer).collect(),
             cluster_id: status.cluster.map(|id| format!("{id:016x}")).unwrap_or_default(),
+            removed: status.removed,
             groups: status
                 .groups
                 .iter()
@@ -179,6 +182,7 @@ mod tests {
         ];
         ClusterStatus {
             node: node(1),
+            removed: false,
             cluster: Some(7),
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
@@ -221,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    #[test]
+    fn a_node_that_was_removed_says_so() {
+        let removed = ClusterStatus {
+            removed: true,
+            ..status("Follower", None)
+        };
+        let text = shown(Some(&removed));
+        assert!(
+            text.contains(r#""cluster_id":"0000000000000007","removed":true,"groups":"#),
+            "{text}"
+        );
+    }
+
     fn without_a_leader_its_members_are_empty() {
         let shown = shown(Some(&status("Candidate", None)));
         assert!(

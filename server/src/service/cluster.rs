@@ -22,6 +22,8 @@ pub struct JoinRequest {
     /// Whether it is to vote.
     pub voter: bool,
 }
+    /// Refuses a node that is not there yet: it believes to be a member, and was removed.
+    pub refresh: bool,
 
 /// The cluster at one moment, as this node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct ClusterStatus {
     /// This node.
     pub node: NodeStatus,
     /// The id of the cluster, once it is known.
+    /// This node was removed from the cluster and serves nothing.
+    pub removed: bool,
     pub cluster: Option<u64>,
     /// All nodes that belong to it, by name.
     pub nodes: Vec<NodeStatus>,
@@ -104,6 +108,13 @@ impl Clustering {
     fn cluster(&self) -> Result<&Cluster, ClusterError> {
         self.cluster.as_deref().ok_or(ClusterError::NotEnabled)
     }
+    /// Whether this node was removed from its cluster.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let cluster = self.cluster.as_ref();
+        cluster.is_some_and(|cluster| cluster.departure().is_removed())
+    }
+
 
     /// The messaging address of the node that leads the queue plane and its name; both empty if nobody is known to.
     #[must_use]

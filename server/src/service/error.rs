@@ -49,6 +49,9 @@ pub enum ServiceError {
         /// Its name; empty as well.
         leader_id: String,
     },
+    /// This node was removed from its cluster.
+    #[error("this node was removed from its cluster; ask another one")]
+    Removed,
     /// The read asked for what is current, and this node cannot make sure that it has that.
     #[error(
         "it cannot be made sure that what this node has is current: {why}; try again, or ask without \"linearizable\""
@@ -86,6 +89,7 @@ impl ServiceError {
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
             Self::StorageFull => "STORAGE_FULL",
@@ -108,6 +112,7 @@ impl ServiceError {
             | Self::InvalidArgument { .. }
             | Self::QueueNotFound { .. }
             | Self::DeadLettersNotFound { .. }
+            | Self::Removed
             | Self::Storage { .. } => None,
         }
     }

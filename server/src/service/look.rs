@@ -182,12 +182,19 @@ impl Queues {
         }
     }
 
-    /// Returns when this node has everything that was answered before, whoever answered it. Without it, what is read from a
-    /// node that does not lead may be a little old, and from one without a majority older than that.
+    /// Before statistics, lists and peeks: makes sure that this node is to be asked, and with `linearizable` that it has
+    /// everything that was answered before, whoever answered it. Otherwise what is read from a node that does not lead may
+    /// be a little old, and from one without a majority older than that.
     ///
     /// # Errors
-    /// Nobody leads, or it could not be made sure in time.
-    pub async fn catch_up(&self) -> Result<(), ServiceError> {
+    /// This node was removed from its cluster. With `linearizable`: nobody leads, or it could not be made sure in time.
+    pub async fn begin_look(&self, linearizable: bool) -> Result<(), ServiceError> {
+        if self.inner.clustering.is_removed() {
+            return Err(ServiceError::Removed);
+        }
+        if !linearizable {
+            return Ok(());
+        }
         let caught_up = self.inner.group.catch_up(CATCH_UP_MAX).await;
         caught_up.map_err(|error| match error {
             ReadError::NoLeader => self.not_leader(),

@@ -20,6 +20,7 @@ fn code(error: &ServiceError) -> Code {
         ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
         ServiceError::StorageFull => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
+        | ServiceError::Removed
         | ServiceError::NotCurrent { .. }
         | ServiceError::NoMajority
         | ServiceError::Stopped => Code::Unavailable,

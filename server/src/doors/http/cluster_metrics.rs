@@ -12,6 +12,11 @@ pub(super) fn put(out: &mut Exposition, status: &ClusterStatus) {
         status.nodes.len() as u64,
     );
     let meta = group_name(META_GROUP);
+    out.gauge(
+        "boltq_cluster_removed",
+        "1 on a node that was removed from its cluster and serves nothing.",
+        u64::from(status.removed),
+    );
     let version = status.groups.iter().find(|group| group.name == meta);
     out.counter(
         "boltq_metadata_version",

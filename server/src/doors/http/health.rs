@@ -61,8 +61,9 @@ struct Readiness<'a> {
 impl<'a> Readiness<'a> {
     fn of(status: &'a ClusterStatus, uptime: Duration) -> Self {
         let queue = queue_group(status);
-        let ready = queue.is_some_and(|group| group.leader.is_some());
+        let ready = !status.removed && queue.is_some_and(|group| group.leader.is_some());
         let reason = match uptime < JOINING_MAX {
+            _ if status.removed => "removed from the cluster",
             true => "joining cluster",
             false => "no leader elected yet",
         };
@@ -87,6 +88,10 @@ mod tests {
 
     fn shown(leader: Option<u64>, uptime: u64) -> String {
         let node = |id: u64| NodeStatus {
+        shown_of(false, leader, uptime)
+    }
+
+    fn shown_of(removed: bool, leader: Option<u64>, uptime: u64) -> String {
             node: NodeId(id),
             name: format!("n{id}"),
             raft: String::new(),
@@ -98,6 +103,7 @@ mod tests {
         let status = ClusterStatus {
             node: node(2),
             cluster: None,
+            removed,
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
                 name: "queue".to_owned(),
@@ -127,4 +133,9 @@ mod tests {
         assert_eq!(shown(None, 41), waiting);
         assert!(shown(None, 29).starts_with(r#"{"ready":false,"reason":"joining cluster","#));
     }
+        let removed = shown_of(true, Some(1), 41);
+        assert!(
+            removed.starts_with(r#"{"ready":false,"reason":"removed from the cluster","#),
+            "{removed}"
+        );
 }

@@ -23,9 +23,7 @@ pub(super) async fn stats(
     let Ok(Query(wanted)) = wanted else {
         return error(StatusCode::BAD_REQUEST, "linearizable is true or false");
     };
-    if wanted.linearizable
-        && let Err(why) = door.queues.catch_up().await
-    {
+    if let Err(why) = door.queues.begin_look(wanted.linearizable).await {
         let mut response = error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string());
         response
             .headers_mut()

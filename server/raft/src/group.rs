@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::config::GroupConfig;
 use crate::entry::{Commands, Proposal};
 use crate::error::{ApplyError, GroupError, ProposeError};
+use crate::metrics::{GroupFigures, Metrics};
 use crate::network::Network;
 use crate::proposer::{Admitted, Proposer};
 use crate::snapshot::Installing;
@@ -73,6 +74,7 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+    pub(crate) metrics: Metrics,
 }
 
 /// What a node is in a group.
@@ -174,6 +176,7 @@ impl<H: GroupHandler> Group<H> {
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
+            metrics: Metrics::default(),
         });
         let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
             GroupError::Checkpoint {
@@ -191,8 +194,9 @@ impl<H: GroupHandler> Group<H> {
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
+                progress: progress.clone(),
             },
-            LogStore::new(log.clone(), installing.clone()),
+            LogStore::new(log.clone(), installing.clone(), progress.clone()),
             machine,
         )
         .await
@@ -266,6 +270,16 @@ impl<H: GroupHandler> Group<H> {
             leader_changes: progress.leader_changes.load(Ordering::Relaxed),
             failed: metrics.running_state.as_ref().err().map(ToString::to_string),
         }
+    }
+
+    /// What the group has counted since its start.
+    #[must_use]
+    pub fn figures(&self) -> GroupFigures {
+        self.inner.progress.metrics.get()
+    }
+
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        self.inner.progress.clone()
     }
 
     pub(crate) fn raft(&self) -> &Raft<H> {

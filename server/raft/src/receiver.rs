@@ -1,8 +1,11 @@
 //! What other nodes want from a group.
 
+use std::time::Instant;
+
 use boltq_core::DecodeError;
 use boltq_log::GroupLog;
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt};
 use openraft::Snapshot;
@@ -50,24 +53,34 @@ impl<H: GroupHandler> Receiver for Group<H> {
         &self,
         chunks: BoxStream<'static, Result<Bytes, String>>,
     ) -> BoxFuture<'static, Result<Bytes, String>> {
-        let (raft, log, installing) = (self.raft().clone(), self.log().clone(), self.installing());
+        let (group, progress, begun) = (self.clone(), self.progress(), Instant::now());
+        let counting = progress.clone();
+        let chunks = chunks.inspect_ok(move |chunk| counting.metrics.installed.bytes(chunk.len()));
         Box::pin(async move {
-            let receiving = receive_snapshot(log, chunks).await?;
-            let vote = receiving.vote();
-            let received = receiving.end(installing.begin())?;
-            let membership = read_stored_membership(received.membership()).map_err(|error| unreadable(&error))?;
-            let meta = SnapshotMeta {
-                last_log_id: Some(to_log_id(received.applied)),
-                last_membership: membership,
-            };
-            let snapshot = Snapshot {
-                meta,
-                snapshot: SnapshotData::Received(Box::new(received)),
-            };
-            let answer = raft.install_full_snapshot(vote, snapshot).await;
-            let answer = answer.map_err(|error| error.to_string())?;
-            Ok(wire::encode_snapshot_answer(&answer.vote))
+            let installed = group.install(chunks.boxed()).await;
+            progress.metrics.installed.ended(installed.is_ok(), begun.elapsed());
+            installed
         })
+    }
+}
+
+impl<H: GroupHandler> Group<H> {
+    async fn install(&self, chunks: BoxStream<'static, Result<Bytes, String>>) -> Result<Bytes, String> {
+        let receiving = receive_snapshot(self.log().clone(), chunks).await?;
+        let vote = receiving.vote();
+        let received = receiving.end(self.installing().begin())?;
+        let membership = read_stored_membership(received.membership()).map_err(|error| unreadable(&error))?;
+        let meta = SnapshotMeta {
+            last_log_id: Some(to_log_id(received.applied)),
+            last_membership: membership,
+        };
+        let snapshot = Snapshot {
+            meta,
+            snapshot: SnapshotData::Received(Box::new(received)),
+        };
+        let answer = self.raft().install_full_snapshot(vote, snapshot).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        Ok(wire::encode_snapshot_answer(&answer.vote))
     }
 }
 

@@ -46,6 +46,7 @@ fn view(group: &dyn AnyGroup) -> GroupView {
         last_index: last,
         applied_index: status.applied.map_or(0, |applied| applied.0),
         leader_changes: status.leader_changes,
+        figures: group.figures(),
         members: group.members().into_iter().map(member).collect(),
     }
 }

@@ -193,6 +193,7 @@ mod tests {
                 last_index: 90_211,
                 applied_index: 90_210,
                 leader_changes: 2,
+                figures: boltq_raft::GroupFigures::default(),
                 members,
             }],
         }
@@ -225,7 +226,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
     fn a_node_that_was_removed_says_so() {
         let removed = ClusterStatus {
             removed: true,
@@ -238,6 +238,7 @@ mod tests {
         );
     }
 
+    #[test]
     fn without_a_leader_its_members_are_empty() {
         let shown = shown(Some(&status("Candidate", None)));
         assert!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use boltq_core::{MessageId, Record};
 use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
-use boltq_raft::{GroupStatus, Proposal, ReadError};
+use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
 use bytes::Bytes;
 
 use super::bury::DEAD_LETTER_SUFFIX;
@@ -65,6 +65,8 @@ pub struct Stats {
     pub storage: StorageStats,
     /// The group.
     pub group: GroupStatus,
+    /// What the group has counted since the start.
+    pub figures: GroupFigures,
 }
 
 impl Stats {
@@ -129,6 +131,7 @@ impl Queues {
                 writable: self.inner.log.space() == Space::Ample,
             },
             group: self.inner.group.status(),
+            figures: self.inner.group.figures(),
         }
     }
 

@@ -9,4 +9,5 @@ mod failover;
 mod load;
 mod membership;
 mod reads;
+mod snapshots;
 mod tcp_forward;

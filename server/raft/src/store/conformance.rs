@@ -65,9 +65,10 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Stores {
             heard: parking_lot::Mutex::new(tokio::time::Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
+            metrics: crate::metrics::Metrics::default(),
         });
-        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress).unwrap();
-        let store = LogStore::new(log, Arc::default());
+        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress.clone()).unwrap();
+        let store = LogStore::new(log, Arc::default(), progress);
         Ok((dir, store, machine))
     }
 }

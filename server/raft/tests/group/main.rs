@@ -4,5 +4,6 @@
 
 mod alone;
 mod cluster;
+mod figures;
 mod reads;
 mod support;

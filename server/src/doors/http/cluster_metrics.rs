@@ -1,5 +1,6 @@
 //! `/metrics` of a node that belongs to a cluster.
 
+use super::group_metrics;
 use crate::cluster::{META_GROUP, group_name};
 use crate::doors::cluster_status::name_of;
 use crate::service::{ClusterStatus, GroupView};
@@ -11,12 +12,12 @@ pub(super) fn put(out: &mut Exposition, status: &ClusterStatus) {
         "Nodes registered in the cluster.",
         status.nodes.len() as u64,
     );
-    let meta = group_name(META_GROUP);
     out.gauge(
         "boltq_cluster_removed",
         "1 on a node that was removed from its cluster and serves nothing.",
         u64::from(status.removed),
     );
+    let meta = group_name(META_GROUP);
     let version = status.groups.iter().find(|group| group.name == meta);
     out.counter(
         "boltq_metadata_version",
@@ -60,6 +61,7 @@ fn put_group(out: &mut Exposition, status: &ClusterStatus, group: &GroupView) {
         &[label],
         group.leader_changes,
     );
+    group_metrics::put(out, &group.name, &group.figures);
     let members = |voter| group.members.iter().filter(|member| member.voter == voter).count() as u64;
     for (role, count) in [("voter", members(true)), ("learner", members(false))] {
         out.labelled_gauge(

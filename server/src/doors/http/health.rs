@@ -82,16 +82,17 @@ impl<'a> Readiness<'a> {
 #[cfg(test)]
 mod tests {
     use boltq_core::NodeId;
+    use boltq_raft::GroupFigures;
 
     use super::*;
     use crate::service::{GroupView, NodeStatus};
 
     fn shown(leader: Option<u64>, uptime: u64) -> String {
-        let node = |id: u64| NodeStatus {
         shown_of(false, leader, uptime)
     }
 
     fn shown_of(removed: bool, leader: Option<u64>, uptime: u64) -> String {
+        let node = |id: u64| NodeStatus {
             node: NodeId(id),
             name: format!("n{id}"),
             raft: String::new(),
@@ -102,8 +103,8 @@ mod tests {
         };
         let status = ClusterStatus {
             node: node(2),
-            cluster: None,
             removed,
+            cluster: None,
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
                 name: "queue".to_owned(),
@@ -113,6 +114,7 @@ mod tests {
                 last_index: 1,
                 applied_index: 1,
                 leader_changes: 0,
+                figures: GroupFigures::default(),
                 members: Vec::new(),
             }],
         };
@@ -131,11 +133,11 @@ mod tests {
             r#""state":"Candidate","leader_id":"","uptime_seconds":41}"#
         );
         assert_eq!(shown(None, 41), waiting);
-        assert!(shown(None, 29).starts_with(r#"{"ready":false,"reason":"joining cluster","#));
-    }
         let removed = shown_of(true, Some(1), 41);
         assert!(
             removed.starts_with(r#"{"ready":false,"reason":"removed from the cluster","#),
             "{removed}"
         );
+        assert!(shown(None, 29).starts_with(r#"{"ready":false,"reason":"joining cluster","#));
+    }
 }

@@ -140,7 +140,8 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) config: GroupConfig,
     pub(crate) raft: Raft<H>,
     pub(crate) log: GroupLog,
-    transport: Arc<dyn Transport>,
+    /// Until the group stops: a transport may hold its receivers, of which this is one.
+    transport: Mutex<Option<Arc<dyn Transport>>>,
     installing: Arc<Installing>,
     handler: Arc<H>,
     proposer: Proposer<H::Outcome>,
@@ -206,7 +207,7 @@ impl<H: GroupHandler> Group<H> {
             config,
             raft,
             log,
-            transport,
+            transport: Mutex::new(Some(transport)),
             installing,
             handler,
             proposer,
@@ -286,8 +287,9 @@ impl<H: GroupHandler> Group<H> {
         &self.inner.raft
     }
 
-    pub(crate) fn transport(&self) -> &dyn Transport {
-        &*self.inner.transport
+    /// Nothing once the group stops.
+    pub(crate) fn transport(&self) -> Option<Arc<dyn Transport>> {
+        self.inner.transport.lock().clone()
     }
 
     pub(crate) fn node(&self) -> NodeId {
@@ -358,6 +360,7 @@ impl<H: GroupHandler> Group<H> {
     /// Refuses new proposals, tells waiting callers, and stops.
     pub async fn shutdown(&self) {
         self.inner.proposer.close();
+        self.inner.transport.lock().take();
         if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
             tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
         }
@@ -483,6 +486,9 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
         election_timeout_min: millis(config.election.0),
         election_timeout_max: millis(config.election.1),
         enable_pre_vote: Some(true),
+        // A leader without a majority falls silent for every other one of these: its heartbeats would keep those that it
+        // still reaches from voting for another one. No shorter time is allowed.
+        quorum_loss_probe_interval: Some(millis(config.election.1 * 2)),
         // A node that was away would have to be told of every entry that it has not applied yet before it may lead.
         enable_leader_restore: Some(false),
         // A follower may have lost what it confirmed, by a power loss if syncs are not waited for, or because its data was set

@@ -65,9 +65,8 @@ impl<H: GroupHandler> Group<H> {
     async fn ask(&self, leader: NodeId) -> Result<ReadIndex, ReadError> {
         let member = self.members().into_iter().find(|member| member.peer.node == leader);
         let peer = member.ok_or(ReadError::NoLeader)?.peer;
-        let asked = self
-            .transport()
-            .call(&peer, self.id(), Request::ReadIndex.encode(), ATTEMPT_MAX);
+        let transport = self.transport().ok_or(ReadError::Stopped)?;
+        let asked = transport.call(&peer, self.id(), Request::ReadIndex.encode(), ATTEMPT_MAX);
         let answer = asked.await.map_err(|error| ReadError::NotReached(error.to_string()))?;
         wire::decode_read_index_answer(&answer).map_err(|error| ReadError::NotReached(error.to_string()))
     }

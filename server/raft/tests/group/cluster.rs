@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
-use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -23,6 +23,7 @@ pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
     starved: Mutex<Option<NodeId>>,
+    hanging: Mutex<Option<NodeId>>,
 }
 
 impl Mesh {
@@ -39,6 +40,15 @@ impl Mesh {
             cut.insert((node, other));
             cut.insert((other, node));
         }
+    }
+
+    pub(crate) fn cut_both_ways(&self, one: NodeId, other: NodeId) {
+        self.cut.lock().extend([(one, other), (other, one)]);
+    }
+
+    /// It takes requests and does not answer.
+    pub(crate) fn hang(&self, node: NodeId) {
+        *self.hanging.lock() = Some(node);
     }
 
     /// Entries are lost on their way to this node, everything else passes.
@@ -86,6 +96,10 @@ impl Transport for Link {
         let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
         Box::pin(async move {
             let receiver = mesh.find(node, &peer)?;
+            if *mesh.hanging.lock() == Some(peer.node) {
+                tokio::time::sleep(within).await;
+                return Err(TransportError::TimedOut { peer });
+            }
             if *mesh.starved.lock() == Some(peer.node) && has_entries(&request) {
                 return Err(TransportError::TimedOut { peer });
             }
@@ -142,6 +156,21 @@ pub(crate) fn peer(node: NodeId) -> Peer {
     }
 }
 
+/// A node that stopped a moment ago may still write a checkpoint, on a thread that cannot be stopped.
+async fn open_log(config: &LogConfig) -> Log {
+    let opened = async {
+        loop {
+            match Log::open(config.clone(), Arc::new(OsFiles)) {
+                Err(OpenError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                opened => return opened.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, opened)
+        .await
+        .expect("the log is given back")
+}
+
 pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
@@ -151,7 +180,7 @@ pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn
         wal_file_bytes: 1 << 20,
         ..LogConfig::default()
     };
-    let log = Log::open(config, Arc::new(OsFiles)).unwrap();
+    let log = open_log(&config).await;
     let adder = Arc::new(Adder::default());
     let mut config = GroupConfig::new(GROUP, id, || Millis(1));
     config.address = peer(id).address;

@@ -5,5 +5,6 @@
 mod alone;
 mod cluster;
 mod figures;
+mod openraft;
 mod reads;
 mod support;

@@ -15,6 +15,8 @@ mod config;
 mod encoding;
 mod entry;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group;
 mod membership;
 mod metrics;

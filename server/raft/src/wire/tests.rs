@@ -115,3 +115,28 @@ fn any_change_of_any_byte_is_read_or_refused() {
         }
     }
 }
+
+/// They are where fuzzing starts, too.
+#[test]
+fn recorded_messages_are_read_and_written_as_they_were() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/raft_message");
+    let mut count = 0;
+    for file in std::fs::read_dir(seeds).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = Bytes::from(std::fs::read(&path).unwrap());
+        assert!(crate::fuzzing::message(&bytes), "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 13, "{count}");
+}
+
+/// Fuzzing found that the data was dropped without a word.
+#[test]
+fn an_entry_without_commands_that_has_data_is_refused() {
+    let entry = Entry {
+        id: to_entry_id(&log_id(3, 1)),
+        kind: 0,
+        data: Bytes::from_static(b"data"),
+    };
+    assert!(to_raft_entry(entry).is_err());
+}

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// Give messages back as failed: they are delivered again, or become dead letters
     Nack(Nack),
     /// Counters and totals of the server
-    Stats,
+    Stats(Current),
     /// Whether the server is serving; exits with 1 if it is not
     Health,
     /// Look at queues and empty them
@@ -183,16 +183,30 @@ pub(crate) struct Ids {
     pub(crate) ids: Vec<MessageId>,
 }
 
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Current {
+    /// Only if the node is certain to have everything that was answered before; any node of a cluster can be asked
+    #[arg(long)]
+    pub(crate) linearizable: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Queue {
     /// All queues by name
     List {
+        #[command(flatten)]
+        current: Current,
         /// Only names that start with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
     },
     /// One queue
-    Get(QueueName),
+    Get {
+        #[command(flatten)]
+        name: QueueName,
+        #[command(flatten)]
+        current: Current,
+    },
     /// The next messages, without taking them
     Peek {
         #[command(flatten)]
@@ -200,6 +214,8 @@ pub(crate) enum Queue {
         /// Messages at most, 1 to 1000
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         max: u32,
+        #[command(flatten)]
+        current: Current,
     },
     /// Remove all messages that are ready; leased and delayed ones stay
     Purge(QueueName),

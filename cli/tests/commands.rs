@@ -372,6 +372,28 @@ fn peek_shows_messages_and_takes_none() {
 }
 
 #[test]
+fn what_only_looks_can_ask_for_what_is_current() {
+    let fake = Fake::start();
+    let commands: [&[&str]; 4] = [
+        &["stats"],
+        &["queue", "list"],
+        &["queue", "get", "a"],
+        &["queue", "peek", "a"],
+    ];
+    for command in commands {
+        for linearizable in [false, true] {
+            fake.asked().linearizable.clear();
+            let option: &[&str] = if linearizable { &["--linearizable"] } else { &[] };
+            assert_eq!(fake.run(&[command, option].concat()).code, Some(0));
+            let asked = std::mem::take(&mut fake.asked().linearizable);
+            // A list is asked for by pages.
+            assert!(!asked.is_empty(), "{command:?}");
+            assert!(asked.iter().all(|asked| *asked == linearizable), "{command:?}");
+        }
+    }
+}
+
+#[test]
 fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
     let fake = Fake::start();
     assert_eq!(

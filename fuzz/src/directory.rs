@@ -80,7 +80,7 @@ pub fn exercise(files: &[(&str, &[u8])]) -> bool {
 }
 
 /// Everything that a caller can ask for. Damage may be found only here, and is then an error.
-fn read(group: &GroupLog) {
+pub fn read(group: &GroupLog) {
     let state = group.raft_state();
     let all = LogIndex(0)..LogIndex(u64::MAX);
     if let Ok(entries) = group.entries(all, ENTRIES_BYTES_MAX) {

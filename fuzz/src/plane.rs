@@ -81,7 +81,7 @@ pub fn exercise(mut plane: Plane, now: Millis) {
         let runs = plane.begin_purge(queue);
         run(&mut plane, now, |out| command::purge(out, &runs));
         assert_eq!(plane.stats(queue).is_some(), plane.queue_name(queue).is_some());
-        plane.peek(queue, LEASED_MAX, &mut Vec::new());
+        plane.peek(queue, LEASED_MAX, now, &mut Vec::new());
     }
     let mut timed_out = Vec::new();
     plane.tick(Millis::MAX, &mut timed_out, LEASED_MAX);
@@ -89,6 +89,9 @@ pub fn exercise(mut plane: Plane, now: Millis) {
     plane.take_woken(&mut Vec::new());
     plane.release_consumer(CONSUMER, now);
     plane.follow();
+    for queue in (0..QUEUES).map(QueueId) {
+        plane.peek(queue, LEASED_MAX, now, &mut Vec::new());
+    }
     let snapshot = plane.machine().snapshot();
     let restored = Machine::restore(&snapshot).expect("a snapshot that was written");
     assert_eq!(restored.snapshot(), snapshot);

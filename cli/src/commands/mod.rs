@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Consume(consume) => consume::run(&mut context, &consume).await,
         Command::Ack(ack) => ack::run(&mut context, &ack).await,
         Command::Nack(nack) => nack::run(&mut context, &nack).await,
-        Command::Stats => stats::run(&mut context).await,
+        Command::Stats(current) => stats::run(&mut context, current).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,

@@ -20,6 +20,7 @@ pub(crate) struct ClusterStatus {
 struct Cluster {
     node: Node,
     cluster_id: String,
+    removed: bool,
     nodes: Vec<Node>,
     groups: Vec<Group>,
 }
@@ -81,6 +82,7 @@ impl Show for ClusterStatus {
         let Some(Cluster {
             node,
             cluster_id,
+            removed,
             nodes,
             groups,
         }) = &self.cluster
@@ -96,6 +98,12 @@ impl Show for ClusterStatus {
             &[("cluster", &cluster_id), ("this node", &printable(&node.node_id))],
             out,
         )?;
+        if *removed {
+            writeln!(
+                out,
+                "this node was removed from the cluster; what it shows is as old as that"
+            )?;
+        }
         if !nodes.is_empty() {
             writeln!(out)?;
         }
@@ -203,10 +211,12 @@ impl From<pb::GetStatusResponse> for ClusterStatus {
             cluster_id,
             nodes,
             groups,
+            removed,
         } = status;
         let cluster = enabled.then(|| Cluster {
             node: node.unwrap_or_default().into(),
             cluster_id,
+            removed,
             nodes: nodes.into_iter().map(Node::from).collect(),
             groups: groups.into_iter().map(Group::from).collect(),
         });
@@ -320,6 +330,7 @@ mod tests {
         ClusterStatus::from(pb::GetStatusResponse {
             enabled: true,
             node: Some(node("n1", true)),
+            removed: false,
             cluster_id: "00000000000000ff".into(),
             nodes: vec![node("n1", true), node("n4", false)],
             groups: vec![
@@ -344,6 +355,17 @@ meta   candidate  -          4  90211    90210  n1
 queue  leader     n1         4  90211    90210  n1, n2 (lag 3), n4 (learner)
 ";
         assert_eq!(shown(Format::Table, &status()), expected);
+    }
+
+    #[test]
+    fn a_node_that_was_removed_says_so() {
+        let mut removed = status();
+        removed.cluster.as_mut().unwrap().removed = true;
+        let table = shown(Format::Table, &removed);
+        assert!(
+            table.contains("\nthis node was removed from the cluster; what it shows is as old as that\n"),
+            "{table}"
+        );
     }
 
     #[test]

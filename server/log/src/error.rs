@@ -349,6 +349,12 @@ pub enum InstallError {
     /// Something was not added before.
     #[error("install: records were not added before, so this is not whole; begin again")]
     Incomplete,
+    /// There is no such entry.
+    #[error("install: the state is said to be of entry {applied}, which is higher than any entry can have")]
+    TooHigh {
+        /// The entry of the state that was to be installed.
+        applied: LogIndex,
+    },
     /// The log has left that entry behind.
     #[error(
         "install: the state is of entry {applied}, but the log of group {group} begins after entry {begins_after}, with another history"

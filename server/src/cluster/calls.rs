@@ -25,18 +25,32 @@ const TRANSFER_MAX: Duration = Duration::from_secs(5);
 /// A request from a node that does not lead to the one that does.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Call {
-    Join { name: String, address: String, voter: bool },
-    Leave { name: String },
-    Transfer { group: u32, to: String },
+pub(super) enum Call {
+    Join {
+        name: String,
+        address: String,
+        voter: bool,
+        refresh: bool,
+    },
+    Leave {
+        name: String,
+    },
+    Transfer {
+        group: u32,
+        to: String,
+    },
+    /// Whether a node belongs to the cluster.
+    Member {
+        node: u64,
+    },
 }
 
 /// The name of the node that it was about, or why nothing was done.
-type Answer = Result<String, Failure>;
+pub(super) type Answer = Result<String, Failure>;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Failure {
+pub(super) enum Failure {
     /// Ask whoever leads now.
     NotLeader,
     NotReached {
@@ -46,6 +60,7 @@ enum Failure {
     Invalid(String),
     Refused(String),
     UnknownNode(String),
+    Removed(String),
     Stopped,
 }
 
@@ -56,6 +71,7 @@ impl From<ClusterError> for Failure {
             ClusterError::NotReached { address, why } => Self::NotReached { address, why },
             ClusterError::Invalid(why) => Self::Invalid(why),
             ClusterError::UnknownNode(name) => Self::UnknownNode(name),
+            ClusterError::Removed(name) => Self::Removed(name),
             ClusterError::Stopped => Self::Stopped,
             ClusterError::Refused(why) => Self::Refused(why),
             ClusterError::NotEnabled | ClusterError::UnknownGroup(_) => Self::Refused(error.to_string()),
@@ -72,6 +88,7 @@ impl Failure {
             Self::Invalid(why) => ClusterError::Invalid(why),
             Self::Refused(why) => ClusterError::Refused(why),
             Self::UnknownNode(name) => ClusterError::UnknownNode(name),
+            Self::Removed(name) => ClusterError::Removed(name),
             Self::Stopped => ClusterError::Stopped,
         })
     }
@@ -85,8 +102,13 @@ impl Cluster {
                 "addr is required: host and Raft port of the node".to_owned(),
             ));
         }
-        let JoinRequest { name, address, voter } = request;
-        let name = self.have_done(META_GROUP, &Call::Join { name, address, voter }).await?;
+        let call = Call::Join {
+            name: request.name,
+            address: request.address,
+            voter: request.voter,
+            refresh: request.refresh,
+        };
+        let name = self.have_done(META_GROUP, &call).await?;
         // The leader has it; this node hears of it with the next entries.
         self.seen(&name).await
     }
@@ -176,7 +198,13 @@ impl Cluster {
 
     async fn carry_out(&self, call: &Call) -> Answer {
         let done = match call {
-            Call::Join { name, address, voter } => self.join_here(name, address, *voter).await,
+            Call::Join {
+                name,
+                address,
+                voter,
+                refresh,
+            } => self.join_here(name, address, *voter, *refresh).await,
+            Call::Member { node } => self.member_here(NodeId(*node)).await,
             Call::Leave { name } => self.leave_here(name).await,
             Call::Transfer { group, to } => self.transfer_here(GroupId(*group), to).await,
         };
@@ -193,7 +221,8 @@ impl Cluster {
         })
     }
 
-    async fn join_here(&self, name: &str, address: &str, voter: bool) -> Result<String, ClusterError> {
+    /// `refresh`: only a node that is there already, which tells where it is now.
+    async fn join_here(&self, name: &str, address: &str, voter: bool, refresh: bool) -> Result<String, ClusterError> {
         self.check_leading()?;
         let info = self.identify(address).await?;
         let cluster = self.plane.registry().cluster();
@@ -208,6 +237,9 @@ impl Cluster {
                 "the node at {address} is called {:?}, not {name:?}",
                 info.name
             )));
+        }
+        if refresh && matches!(self.member_here(info.node).await, Err(ClusterError::UnknownNode(_))) {
+            return Err(ClusterError::Removed(info.name));
         }
         self.check_name_is_free(&info.name, info.node).await?;
         let node = NodeInfo {

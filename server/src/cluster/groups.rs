@@ -1,7 +1,7 @@
 //! The groups of a node, whatever their state machine is.
 
 use boltq_core::{GroupId, NodeId};
-use boltq_raft::{Group, GroupHandler, GroupStatus, Member, MembershipError, Peer};
+use boltq_raft::{Group, GroupFigures, GroupHandler, GroupStatus, Member, MembershipError, Peer};
 use futures_util::future::BoxFuture;
 
 /// The registry of the cluster.
@@ -28,6 +28,8 @@ pub trait AnyGroup: Send + Sync {
     fn id(&self) -> GroupId;
     /// What it is doing.
     fn status(&self) -> GroupStatus;
+    /// See [`Group::figures`].
+    fn figures(&self) -> GroupFigures;
     /// Who belongs to it.
     fn members(&self) -> Vec<Member>;
     /// See [`Group::hand_over`].
@@ -49,6 +51,10 @@ impl<H: GroupHandler> AnyGroup for Group<H> {
 
     fn status(&self) -> GroupStatus {
         Group::status(self)
+    }
+
+    fn figures(&self) -> GroupFigures {
+        Group::figures(self)
     }
 
     fn members(&self) -> Vec<Member> {

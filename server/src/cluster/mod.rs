@@ -6,6 +6,7 @@
 
 mod balance;
 mod calls;
+mod departure;
 mod error;
 mod groups;
 mod join;
@@ -23,6 +24,7 @@ use boltq_raft::{Group, Peer, Proposal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use departure::Departure;
 pub use error::ClusterError;
 pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, QUEUE_GROUP, group_name};
 pub use join::{SeedPlan, somebody_has_a_cluster};
@@ -44,6 +46,7 @@ pub struct Cluster {
     /// All groups of this node, that of the registry first.
     groups: Vec<Arc<dyn AnyGroup>>,
     peers: Peers,
+    departure: Departure,
 }
 
 impl Cluster {
@@ -55,6 +58,7 @@ impl Cluster {
         plane: Arc<MetaPlane>,
         groups: Vec<Arc<dyn AnyGroup>>,
         peers: Peers,
+        departure: Departure,
     ) -> Self {
         let first: Arc<dyn AnyGroup> = Arc::new(meta.clone());
         Self {
@@ -63,6 +67,7 @@ impl Cluster {
             plane,
             groups: [vec![first], groups].concat(),
             peers,
+            departure,
         }
     }
 
@@ -74,6 +79,7 @@ impl Cluster {
         }
         tasks.spawn(balance::keep(self.groups.clone(), self.me.node, stop.clone()));
         tasks.spawn(self.clone().keep_registered(stop.clone()));
+        tasks.spawn(self.clone().watch_departure(stop.clone()));
         if let Some(seeds) = seeds {
             tasks.spawn(join::join(self.clone(), seeds, stop.clone()));
         }
@@ -89,7 +95,14 @@ impl Cluster {
     /// # Errors
     /// See [`ClusterError`].
     pub async fn leave_self(&self) -> Result<(), ClusterError> {
+        self.departure.leave().await;
         self.leave(&self.me.name).await
+    }
+
+    /// Whether this node was removed, or left.
+    #[must_use]
+    pub fn departure(&self) -> &Departure {
+        &self.departure
     }
 
     /// Where operators reach this node.
@@ -108,9 +121,13 @@ impl Cluster {
         self.groups.iter().find(|group| group.id() == id)
     }
 
-    /// The node that leads the queue plane, if it is known and another one: this node knows itself whether it leads yet.
+    /// The node that leads the queue plane, if it is known and another one: this node knows itself whether it leads yet. A
+    /// node that was removed sends nobody there.
     #[must_use]
     pub fn queue_leader(&self) -> Option<NodeInfo> {
+        if self.departure.is_removed() {
+            return None;
+        }
         let leader = self.group(QUEUE_GROUP)?.status().leader;
         let leader = leader.filter(|leader| *leader != self.me.node)?;
         self.plane.node(leader)

@@ -15,6 +15,7 @@ impl Cluster {
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         ClusterStatus {
             node: NodeStatus::from(self.me.clone()),
+            removed: self.departure.is_removed(),
             cluster: registry.cluster(),
             nodes,
             groups: self.groups.iter().map(|group| view(&**group)).collect(),
@@ -45,6 +46,7 @@ fn view(group: &dyn AnyGroup) -> GroupView {
         last_index: last,
         applied_index: status.applied.map_or(0, |applied| applied.0),
         leader_changes: status.leader_changes,
+        figures: group.figures(),
         members: group.members().into_iter().map(member).collect(),
     }
 }

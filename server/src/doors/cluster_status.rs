@@ -78,6 +78,8 @@ struct Shown<'a> {
     /// `id@address`.
     peers: Vec<String>,
     cluster_id: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed: bool,
     groups: Vec<ShownGroup<'a>>,
 }
 
@@ -117,6 +119,7 @@ impl<'a> Shown<'a> {
             last_index: queue.map(|group| group.last_index).unwrap_or_default(),
             peers: members.iter().map(peer).collect(),
             cluster_id: status.cluster.map(|id| format!("{id:016x}")).unwrap_or_default(),
+            removed: status.removed,
             groups: status
                 .groups
                 .iter()
@@ -179,6 +182,7 @@ mod tests {
         ];
         ClusterStatus {
             node: node(1),
+            removed: false,
             cluster: Some(7),
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
@@ -189,6 +193,7 @@ mod tests {
                 last_index: 90_211,
                 applied_index: 90_210,
                 leader_changes: 2,
+                figures: boltq_raft::GroupFigures::default(),
                 members,
             }],
         }
@@ -218,6 +223,19 @@ mod tests {
             r#"{"node_id":"n1","voter":true,"lag":0},{"node_id":"n2","voter":true,"lag":3}]}]}}"#,
         );
         assert_eq!(shown(Some(&status("Leader", Some(1)))), [specified, ours].concat());
+    }
+
+    #[test]
+    fn a_node_that_was_removed_says_so() {
+        let removed = ClusterStatus {
+            removed: true,
+            ..status("Follower", None)
+        };
+        let text = shown(Some(&removed));
+        assert!(
+            text.contains(r#""cluster_id":"0000000000000007","removed":true,"groups":"#),
+            "{text}"
+        );
     }
 
     #[test]

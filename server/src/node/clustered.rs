@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use super::{NodeError, local, proposal_bytes_max};
 use crate::clock;
 use crate::cluster::{
-    AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
+    AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
     somebody_has_a_cluster,
 };
 use crate::config::{ClusterConfig, Config};
@@ -47,6 +47,7 @@ impl Clustered {
     /// Before the doors close: others lead what this node led, so that they can be asked at once.
     pub(super) async fn depart(&self) {
         if self.leave
+            && !self.cluster.departure().is_removed()
             && let Err(error) = self.cluster.leave_self().await
         {
             tracing::warn!(%error, "this node could not leave the cluster; it stays a member");
@@ -74,14 +75,15 @@ pub(super) struct Opening<'a> {
     pub(super) log: &'a Log,
     pub(super) messaging: SocketAddr,
     pub(super) admin: SocketAddr,
+    pub(super) departure: Departure,
 }
 
 impl Opening<'_> {
     pub(super) async fn open(
-        &self,
+        self,
         raft: TcpListener,
         plane: Arc<QueuePlane>,
-    ) -> Result<(Group<QueuePlane>, Clustered), NodeError> {
+    ) -> Result<(Group<QueuePlane>, Clustered, Option<SeedPlan>), NodeError> {
         let config = &self.config.cluster;
         let new = self.log.group(META_GROUP).raft_state().last.is_none();
         if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
@@ -118,12 +120,14 @@ impl Opening<'_> {
                     .iter()
                     .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
             );
+        let seeds = self.seeds(&me.admin, !new);
         let cluster = Arc::new(Cluster::new(
             me,
             meta.clone(),
             registry,
             others.collect(),
             peers.clone(),
+            self.departure,
         ));
         let calls = Arc::downgrade(&cluster);
         peers.serve_forwarded(Arc::new(move |_, request| {
@@ -140,7 +144,7 @@ impl Opening<'_> {
             peers,
             leave: config.leave_on_shutdown,
         };
-        Ok((group, clustered))
+        Ok((group, clustered, seeds))
     }
 
     async fn group<H: GroupHandler>(
@@ -162,13 +166,16 @@ impl Opening<'_> {
         Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
     }
 
-    /// Whom to ask to be let in: nobody, if this node founds the cluster or there is nobody to ask.
-    pub(super) fn seeds(&self, cluster: &Cluster) -> Option<SeedPlan> {
+    /// Whom to ask to be let in: nobody, if this node founds the cluster, was removed, or there is nobody to ask.
+    fn seeds(&self, own: &str, known: bool) -> Option<SeedPlan> {
         let config = &self.config.cluster;
-        let own = cluster.admin_address();
+        if self.found || self.departure.is_removed() {
+            return None;
+        }
         let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
         let api_key = self.config.security.api_key.expose().map(str::to_owned);
-        (!self.found && !seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key))
+        let refresh = known && !self.departure.has_left();
+        (!seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key, refresh))
     }
 }
 

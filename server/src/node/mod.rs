@@ -16,10 +16,12 @@ use boltq_raft::{Group, GroupConfig, GroupError, NoPeers};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use self::clustered::{Clustered, Opening, founds};
 use crate::clock;
-use crate::cluster::QUEUE_GROUP;
+use crate::cluster::{Departure, QUEUE_GROUP};
 use crate::config::{Config, StorageMode, StorageSync};
 use crate::doors::intake::Intake;
 use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
@@ -33,6 +35,8 @@ use crate::telemetry::DoorMetrics;
 
 /// Proposals that may be on their way at most, in bytes.
 const PROPOSAL_BYTES_MAX: usize = 32 << 20;
+/// How often it is looked whether a node still belongs to its cluster.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
 
@@ -70,6 +74,14 @@ pub enum NodeError {
     DataOfItsOwn {
         /// The data directory.
         path: PathBuf,
+    },
+    /// It cannot be read whether this node was removed from its cluster.
+    #[error("{}: {source}", path.display())]
+    Departure {
+        /// The data directory.
+        path: PathBuf,
+        /// What is wrong.
+        source: io::Error,
     },
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
@@ -133,9 +145,9 @@ impl Node {
                     log: &log,
                     messaging: addresses.0,
                     admin: addresses.1,
+                    departure: departure(config).await?,
                 };
-                let (group, clustered) = opening.open(raft, plane.clone()).await?;
-                let seeds = opening.seeds(&clustered.cluster);
+                let (group, clustered, seeds) = opening.open(raft, plane.clone()).await?;
                 clustered.cluster.start(seeds, &mut tasks, &stop);
                 (group, Some(clustered))
             }
@@ -189,12 +201,10 @@ impl Node {
     ) -> Result<(), NodeError> {
         let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
-        reporter
-            .set_service_status("", tonic_health::ServingStatus::Serving)
-            .await;
-        reporter
-            .set_service_status("boltq.queue.v1.QueueService", tonic_health::ServingStatus::Serving)
-            .await;
+        report(&reporter, true).await;
+        if clustering.is_enabled() {
+            self.tasks.spawn(keep_reported(reporter, clustering.clone()));
+        }
         let api_key = config.security.api_key.clone();
         let grpc = grpc::router(queues, clustering, health, api_key.clone())?;
         let tcp = tcp::Door::new(
@@ -304,6 +314,29 @@ impl Node {
     }
 }
 
+/// What probes over gRPC are told.
+async fn report(reporter: &HealthReporter, serves: bool) {
+    let status = match serves {
+        true => ServingStatus::Serving,
+        false => ServingStatus::NotServing,
+    };
+    for service in ["", "boltq.queue.v1.QueueService"] {
+        reporter.set_service_status(service, status).await;
+    }
+}
+
+/// A node that was removed from its cluster does not serve.
+async fn keep_reported(reporter: HealthReporter, clustering: Clustering) {
+    let mut serves = true;
+    loop {
+        if serves == clustering.is_removed() {
+            serves = !serves;
+            report(&reporter, serves).await;
+        }
+        tokio::time::sleep(REPORT_EVERY).await;
+    }
+}
+
 async fn listen(host: &str, port: u16) -> Result<TcpListener, NodeError> {
     listen_on(host, port).await.map_err(|source| NodeError::Listen {
         address: format!("{host}:{port}"),
@@ -355,6 +388,16 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         Ok((log, node))
     })
     .await?
+}
+
+/// How this node parted from its cluster the last time, if it did.
+async fn departure(config: &Config) -> Result<Departure, NodeError> {
+    let dir = (config.storage.mode == StorageMode::Disk).then(|| config.storage.data_dir.clone());
+    let loaded = tokio::task::spawn_blocking(move || Departure::load(dir)).await?;
+    loaded.map_err(|source| NodeError::Departure {
+        path: config.storage.data_dir.clone(),
+        source,
+    })
 }
 
 /// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:

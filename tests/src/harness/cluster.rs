@@ -232,6 +232,11 @@ impl Cluster {
         self.nodes[index].member = false;
     }
 
+    /// From now on the node is expected to be in the cluster again.
+    pub fn remember(&mut self, index: usize) {
+        self.nodes[index].member = true;
+    }
+
     /// The nodes.
     pub fn nodes(&self) -> &[ClusterNode] {
         &self.nodes

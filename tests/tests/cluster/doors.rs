@@ -125,6 +125,8 @@ fn metrics_tell_of_every_group(cluster: &Cluster, leader: usize, follower: usize
         "boltq_raft_last_index",
         "boltq_raft_applied_index",
         "boltq_raft_leader_changes_total",
+        "boltq_raft_append_seconds_count",
+        "boltq_raft_append_seconds_sum",
     ] {
         for group in ["meta", "queue"] {
             let start = format!("{name}{{group=\"{group}\"}} ");

@@ -5,8 +5,11 @@
 
 mod ack_levels;
 mod cable;
+mod departed;
 mod doors;
 mod failover;
 mod load;
 mod membership;
+mod reads;
+mod snapshots;
 mod tcp_forward;

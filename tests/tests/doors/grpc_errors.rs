@@ -61,6 +61,7 @@ async fn names_are_checked_by_every_call_that_takes_one() {
                 .peek(PeekRequest {
                     queue: queue(),
                     max_messages: 1,
+                    ..PeekRequest::default()
                 })
                 .await
                 .map(drop_body),
@@ -72,14 +73,18 @@ async fn names_are_checked_by_every_call_that_takes_one() {
                 .purge_dead_letters(PurgeDeadLettersRequest { queue: queue() })
                 .await
                 .map(drop_body),
-            client
-                .get_queue(GetQueueRequest { queue: queue() })
-                .await
-                .map(drop_body),
+            client.get_queue(named(queue())).await.map(drop_body),
         ] {
             let code = result.expect_err("there is no such queue").code();
             assert!(code == Code::InvalidArgument || code == Code::NotFound, "{code:?}");
         }
+    }
+}
+
+fn named(queue: String) -> GetQueueRequest {
+    GetQueueRequest {
+        queue,
+        ..GetQueueRequest::default()
     }
 }
 
@@ -95,6 +100,7 @@ async fn calls_about_a_queue_that_does_not_exist_say_not_found_and_create_nothin
             .peek(PeekRequest {
                 queue: queue(),
                 max_messages: 0,
+                ..PeekRequest::default()
             })
             .await,
         code,
@@ -105,7 +111,7 @@ async fn calls_about_a_queue_that_does_not_exist_say_not_found_and_create_nothin
         code,
         why,
     );
-    refused(client.get_queue(GetQueueRequest { queue: queue() }).await, code, why);
+    refused(client.get_queue(named(queue())).await, code, why);
     let dead = client
         .purge_dead_letters(PurgeDeadLettersRequest { queue: queue() })
         .await;
@@ -218,6 +224,7 @@ async fn numbers_outside_their_ranges_are_refused() {
     let peek = PeekRequest {
         queue: "q".into(),
         max_messages: 1001,
+        ..PeekRequest::default()
     };
     client.consume(consume(1, None, None)).await.unwrap();
     refused(client.peek(peek).await, code, why);

@@ -114,6 +114,7 @@ impl QueueService for QueueDoor {
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
         let request = request.into_inner();
         let max = convert::count(request.max_messages, "max_messages", PEEK_DEFAULT, BATCH_MESSAGES_MAX)?;
+        self.queues.begin_look(request.linearizable).await?;
         let peeked = self.queues.peek(&request.queue, max).await?;
         Ok(Response::new(PeekResponse {
             deliveries: peeked.iter().map(convert::peeked).collect(),
@@ -136,6 +137,7 @@ impl QueueService for QueueDoor {
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
         let request = request.into_inner();
         let page_size = convert::count(request.page_size, "page_size", PAGE_DEFAULT, BATCH_MESSAGES_MAX)?;
+        self.queues.begin_look(request.linearizable).await?;
         let (queues, more) = self.queues.list(&request.prefix, &request.page_token, page_size);
         let next_page_token = if more {
             queues.last().map(|queue| queue.name.clone())
@@ -150,7 +152,9 @@ impl QueueService for QueueDoor {
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
-        let info = self.queues.queue(&request.into_inner().queue)?;
+        let request = request.into_inner();
+        self.queues.begin_look(request.linearizable).await?;
+        let info = self.queues.queue(&request.queue)?;
         Ok(Response::new(GetQueueResponse {
             queue: Some(queue(info)),
         }))

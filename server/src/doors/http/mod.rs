@@ -5,6 +5,7 @@
 mod access;
 mod cluster;
 mod cluster_metrics;
+mod group_metrics;
 mod health;
 mod metrics;
 mod publish_metrics;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::{GroupId, NodeId, check_name};
 use boltq_meta::NodeInfo;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,7 @@ impl Cluster {
             ));
         }
         let JoinRequest { name, address, voter } = request;
+        check_optional_name(&name)?;
         let name = self.have_done(META_GROUP, &Call::Join { name, address, voter }).await?;
         // The leader has it; this node hears of it with the next entries.
         self.seen(&name).await
@@ -93,12 +94,14 @@ impl Cluster {
 
     /// See [`crate::service::Clustering::leave`].
     pub(crate) async fn leave(&self, name: &str) -> Result<(), ClusterError> {
+        check_node_name(name)?;
         let name = name.to_owned();
         self.have_done(META_GROUP, &Call::Leave { name }).await.map(|_| ())
     }
 
     /// See [`crate::service::Clustering::transfer`].
     pub(crate) async fn transfer(&self, group: &str, to: &str) -> Result<NodeStatus, ClusterError> {
+        check_optional_name(to)?;
         let id = self.group_ids().into_iter().find(|id| group_name(*id) == group);
         let id = id.ok_or_else(|| ClusterError::UnknownGroup(group.to_owned()))?;
         let call = Call::Transfer {
@@ -317,5 +320,18 @@ impl Cluster {
         } else {
             Err(ClusterError::Refused(format!("{to:?} does not vote in this group")))
         }
+    }
+}
+
+/// Names of nodes follow the rule of all names.
+fn check_node_name(name: &str) -> Result<(), ClusterError> {
+    check_name(name).map_err(|error| ClusterError::Invalid(format!("node_id: {error}")))
+}
+
+/// Where an empty name leaves the choice.
+fn check_optional_name(name: &str) -> Result<(), ClusterError> {
+    match name {
+        "" => Ok(()),
+        name => check_node_name(name),
     }
 }

@@ -11,6 +11,7 @@ mod identity;
 pub mod node;
 pub mod peer;
 pub mod plane;
+pub mod preflight;
 pub mod service;
 mod tasks;
 pub mod telemetry;

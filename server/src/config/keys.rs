@@ -204,7 +204,7 @@ keys! {
         integer(0, 0, 1_024, "threads"),
         "Threads that serve requests. 0: as many as the machine has cores.";
     SECURITY_API_KEY: Secret<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
-        secret(parse::api_key, "any text"),
+        secret(parse::api_key, "ASCII characters from the space to `~`, no space at either end"),
         "Key that clients show on every door. Empty: all doors are open.";
     CLUSTER_ENABLED: Switch = "cluster.enabled", Some("BOLTQ_CLUSTER_ENABLED"),
         switch(false),

@@ -18,7 +18,7 @@ use crate::cluster::{
     AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
     somebody_has_a_cluster,
 };
-use crate::config::{ClusterConfig, Config};
+use crate::config::{ClusterConfig, ClusterTls, Config};
 use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
 use crate::plane::QueuePlane;
 
@@ -181,12 +181,18 @@ pub(super) async fn founds(config: &Config, log: &Log) -> bool {
 fn peer_config(config: &ClusterConfig) -> PeerConfig {
     PeerConfig {
         secret: config.secret.expose().map(PeerSecret::new),
-        tls: config.tls.as_ref().map(|tls| PeerTls {
+        tls: config.tls.as_ref().map(PeerTls::from),
+        ..PeerConfig::default()
+    }
+}
+
+impl From<&ClusterTls> for PeerTls {
+    fn from(tls: &ClusterTls) -> Self {
+        Self {
             cert: tls.cert_file.clone(),
             key: tls.key_file.clone(),
             ca: tls.ca_file.clone(),
-        }),
-        ..PeerConfig::default()
+        }
     }
 }
 

@@ -126,11 +126,11 @@ impl Opening<'_> {
             peers.clone(),
         ));
         let calls = Arc::downgrade(&cluster);
-        peers.serve_forwarded(Arc::new(move |_, request| {
+        peers.serve_forwarded(Arc::new(move |service, request| {
             let cluster = calls.upgrade();
             Box::pin(async move {
                 let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
-                cluster.serve(request).await
+                cluster.serve(service, request).await
             })
         }));
         let clustered = Clustered {

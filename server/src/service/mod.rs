@@ -20,6 +20,7 @@ pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub(crate) use queue::random;
 pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
+pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
 
 /// The media type of payloads that are checked to be one JSON value.

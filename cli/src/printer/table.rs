@@ -71,40 +71,32 @@ show!(Settled, |settled, out| writeln!(
 show!(Delivered, delivered);
 show!(Stats, stats);
 show!(Queue, |queue, out| {
-    let Queue {
-        name,
-        ready,
-        leased,
-        delayed,
-        dead_letters,
-        consumers,
-    } = queue;
-    let rows: [(&str, &dyn Display); 6] = [
-        ("name", name),
-        ("ready", ready),
-        ("leased", leased),
-        ("delayed", delayed),
-        ("dead letters", dead_letters),
-        ("consumers", consumers),
-    ];
+    let labels = ["name", "ready", "leased", "delayed", "dead letters", "consumers"];
+    let cells = queue.cells();
+    let rows: [(&str, &dyn Display); 6] = std::array::from_fn(|i| (labels[i], &cells[i] as &dyn Display));
     pairs(&rows, out)
 });
+
+impl Queue {
+    /// All that is shown of a queue, in its order.
+    fn cells(&self) -> [String; 6] {
+        let Self {
+            name,
+            ready,
+            leased,
+            delayed,
+            dead_letters,
+            consumers,
+        } = self;
+        [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
+    }
+}
 
 impl Show for Queues {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let header = ["QUEUE", "READY", "LEASED", "DELAYED", "DEAD LETTERS", "CONSUMERS"];
-        let rows = self.0.iter().map(|queue| {
-            let Queue {
-                name,
-                ready,
-                leased,
-                delayed,
-                dead_letters,
-                consumers,
-            } = queue;
-            [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
-        });
-        columns(header, &rows.collect::<Vec<_>>(), out)
+        let rows: Vec<_> = self.0.iter().map(Queue::cells).collect();
+        columns(header, &rows, out)
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {

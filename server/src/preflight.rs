@@ -149,7 +149,7 @@ mod tests {
     use crate::config::{Flags, load};
 
     /// What is found about this configuration, of ports that are free.
-    fn found(dir: &tempfile::TempDir, config: serde_json::Value) -> Findings {
+    fn found(dir: &tempfile::TempDir, config: &serde_json::Value) -> Findings {
         let path = dir.path().join("boltq.json");
         let mut whole = serde_json::json!({
             "server": {"host": "127.0.0.1", "tcp_port": 0, "http_port": 0},
@@ -174,7 +174,7 @@ mod tests {
 
     fn data_dir(dir: &tempfile::TempDir, path: &Path) -> Findings {
         let storage = serde_json::json!({"storage": {"mode": "disk", "data_dir": path}});
-        found(dir, storage)
+        found(dir, &storage)
     }
 
     #[test]
@@ -190,13 +190,13 @@ mod tests {
     fn a_host_that_this_machine_cannot_listen_on_is_an_error() {
         // 192.0.2.0/24 is for documentation, and .invalid never resolves.
         for (host, why) in [("192.0.2.1", "cannot be opened"), ("nowhere.invalid", "no address")] {
-            let findings = found(&dir(), serde_json::json!({"server": {"host": host}}));
+            let findings = found(&dir(), &serde_json::json!({"server": {"host": host}}));
             assert!(
                 findings.errors[0].contains(host) && findings.errors[0].contains(why),
                 "{findings:?}"
             );
             let cluster = serde_json::json!({"cluster": {"enabled": true, "raft_addr": format!("{host}:9100")}});
-            let findings = found(&dir(), cluster);
+            let findings = found(&dir(), &cluster);
             assert_eq!(findings.errors.len(), 1, "{findings:?}");
             assert!(findings.errors[0].starts_with("cluster.raft_addr"), "{findings:?}");
         }
@@ -206,12 +206,12 @@ mod tests {
     fn a_port_in_use_and_names_that_others_have_to_find_are_warnings() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
-        let findings = found(&dir(), serde_json::json!({"server": {"tcp_port": port}}));
+        let findings = found(&dir(), &serde_json::json!({"server": {"tcp_port": port}}));
         assert!(findings.errors.is_empty(), "{findings:?}");
         assert!(findings.warnings[0].starts_with(&format!("server.tcp_port: 127.0.0.1:{port} is in use")));
         let cluster = serde_json::json!({"cluster":
             {"enabled": true, "seeds": ["nowhere.invalid:9090"], "advertise_host": "neither.invalid"}});
-        let findings = found(&dir(), cluster);
+        let findings = found(&dir(), &cluster);
         assert!(findings.errors.is_empty(), "{findings:?}");
         assert!(findings.warnings[0].contains("cluster.advertise_host"), "{findings:?}");
         assert!(
@@ -239,7 +239,7 @@ mod tests {
         }
         // In memory nobody needs one.
         let memory = serde_json::json!({"storage": {"mode": "memory", "data_dir": file}});
-        assert_eq!(found(&dir, memory), Findings::default());
+        assert_eq!(found(&dir, &memory), Findings::default());
     }
 
     #[test]

@@ -34,8 +34,10 @@ fn assert_gone(error: &AppendError) {
     );
 }
 
+type TakeAway = fn(&Path);
+
 /// Ways to take the files away, each of which leaves the open ones writable.
-fn ways() -> [(&'static str, fn(&Path)); 4] {
+fn ways() -> [(&'static str, TakeAway); 4] {
     [
         ("removed", |dir| std::fs::remove_dir_all(dir).unwrap()),
         ("moved away", move_away),

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use boltq_proto::cluster::v1 as pb;
 use serde::Serialize;
 
-use super::table::{columns, pairs, printable};
+use super::plain::printable;
+use super::table::{columns, pairs};
 use super::{Show, json};
 
 /// As `boltq.cluster.v1.GetStatusResponse`; without clustering, `enabled` is all there is.
@@ -94,10 +95,7 @@ impl Show for ClusterStatus {
         } else {
             cluster_id
         };
-        pairs(
-            &[("cluster", &cluster_id), ("this node", &printable(&node.node_id))],
-            out,
-        )?;
+        pairs(&[("cluster", &cluster_id), ("this node", &node.node_id)], out)?;
         if *removed {
             writeln!(
                 out,
@@ -145,7 +143,12 @@ impl Show for Left {
 
 impl Show for Transferred {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{} is led by {}", self.group, printable(&self.leader.node_id))
+        writeln!(
+            out,
+            "{} is led by {}",
+            printable(&self.group),
+            printable(&self.leader.node_id)
+        )
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -160,12 +163,12 @@ impl Node {
 
     fn row(&self) -> [String; 6] {
         [
-            printable(&self.node_id),
+            self.node_id.clone(),
             self.role().to_owned(),
-            printable(&self.messaging_address),
-            printable(&self.admin_address),
-            printable(&self.raft_address),
-            printable(&self.version),
+            self.messaging_address.clone(),
+            self.admin_address.clone(),
+            self.raft_address.clone(),
+            self.version.clone(),
         ]
     }
 }
@@ -179,9 +182,9 @@ impl Group {
         };
         let members: Vec<_> = self.members.iter().map(Member::brief).collect();
         [
-            printable(&self.name),
+            self.name.clone(),
             self.state.to_ascii_lowercase(),
-            printable(leader),
+            leader.to_owned(),
             self.term.to_string(),
             self.last_index.to_string(),
             self.applied_index.to_string(),
@@ -197,8 +200,8 @@ impl Member {
         let lag = self.lag.filter(|lag| *lag > 0).map(|lag| format!("lag {lag}"));
         let special: Vec<_> = learner.into_iter().chain(lag).collect();
         match special.is_empty() {
-            true => printable(&self.node_id),
-            false => format!("{} ({})", printable(&self.node_id), special.join(", ")),
+            true => self.node_id.clone(),
+            false => format!("{} ({})", self.node_id, special.join(", ")),
         }
     }
 }

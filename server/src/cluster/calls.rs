@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::{GroupId, NodeId, check_name};
 use boltq_meta::NodeInfo;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{AnyGroup, Cluster, ClusterError, META_GROUP, group_name};
 use crate::service::{JoinRequest, NodeStatus};
 
+/// Number of the service between nodes that takes [`Call`]s. Nodes of other versions know it; numbers are not used again.
+pub(super) const CLUSTER_CALLS: u32 = 0;
 /// A leader that is not found in this time, or does not answer, is reported as none.
 const LEADER_MAX: Duration = Duration::from_secs(10);
 /// For one attempt to have the leader do it.
@@ -102,6 +104,7 @@ impl Cluster {
                 "addr is required: host and Raft port of the node".to_owned(),
             ));
         }
+        check_optional_name(&request.name)?;
         let call = Call::Join {
             name: request.name,
             address: request.address,
@@ -115,12 +118,14 @@ impl Cluster {
 
     /// See [`crate::service::Clustering::leave`].
     pub(crate) async fn leave(&self, name: &str) -> Result<(), ClusterError> {
+        check_node_name(name)?;
         let name = name.to_owned();
         self.have_done(META_GROUP, &Call::Leave { name }).await.map(|_| ())
     }
 
     /// See [`crate::service::Clustering::transfer`].
     pub(crate) async fn transfer(&self, group: &str, to: &str) -> Result<NodeStatus, ClusterError> {
+        check_optional_name(to)?;
         let id = self.group_ids().into_iter().find(|id| group_name(*id) == group);
         let id = id.ok_or_else(|| ClusterError::UnknownGroup(group.to_owned()))?;
         let call = Call::Transfer {
@@ -135,7 +140,7 @@ impl Cluster {
         let seen = async {
             loop {
                 if let Some(node) = self.plane.registry().named(name) {
-                    return NodeStatus::from(node.clone());
+                    return node.clone();
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -179,7 +184,10 @@ impl Cluster {
             return Ok(self.carry_out(call).await);
         }
         let request = serde_json::to_vec(call).map_err(|error| error.to_string())?;
-        let asked = self.peers.forward(&leader, 0, Bytes::from(request), ATTEMPT_MAX).await;
+        let asked = self
+            .peers
+            .forward(&leader, CLUSTER_CALLS, Bytes::from(request), ATTEMPT_MAX);
+        let asked = asked.await;
         let answer = asked.map_err(|error| error.to_string())?;
         serde_json::from_slice(&answer).map_err(|error| error.to_string())
     }
@@ -187,8 +195,9 @@ impl Cluster {
     /// A call that another node sent here.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub async fn serve(self: Arc<Self>, request: Bytes) -> Result<Bytes, String> {
+    /// It is for another service, or cannot be read.
+    pub async fn serve(self: Arc<Self>, service: u32, request: Bytes) -> Result<Bytes, String> {
+        check_service(service)?;
         let call: Call = serde_json::from_slice(&request).map_err(|error| error.to_string())?;
         let answer = self.carry_out(&call).await;
         serde_json::to_vec(&answer)
@@ -349,5 +358,57 @@ impl Cluster {
         } else {
             Err(ClusterError::Refused(format!("{to:?} does not vote in this group")))
         }
+    }
+}
+
+/// A node of a later version may have more services, and this one must not take their calls for its own.
+fn check_service(service: u32) -> Result<(), String> {
+    match service {
+        CLUSTER_CALLS => Ok(()),
+        other => Err(format!(
+            "there is no service {other} on this node; it has version {}",
+            env!("CARGO_PKG_VERSION")
+        )),
+    }
+}
+
+/// Names of nodes follow the rule of all names.
+fn check_node_name(name: &str) -> Result<(), ClusterError> {
+    check_name(name).map_err(|error| ClusterError::Invalid(format!("node_id: {error}")))
+}
+
+/// Where an empty name leaves the choice.
+fn check_optional_name(name: &str) -> Result<(), ClusterError> {
+    match name {
+        "" => Ok(()),
+        name => check_node_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_of_services_that_are_known_are_taken() {
+        assert_eq!(CLUSTER_CALLS, 0, "other nodes know it");
+        assert_eq!(check_service(CLUSTER_CALLS), Ok(()));
+        for other in [1, u32::MAX] {
+            let error = check_service(other).unwrap_err();
+            assert!(error.contains(&format!("no service {other} ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_of_nodes_follow_the_rule_of_all_names() {
+        let invalid = |checked: Result<(), ClusterError>| matches!(checked, Err(ClusterError::Invalid(_)));
+        assert!(invalid(check_node_name("")) && check_optional_name("").is_ok());
+        for name in ["a\nb", &"x".repeat(201)] {
+            assert!(
+                invalid(check_node_name(name)) && invalid(check_optional_name(name)),
+                "{name}"
+            );
+        }
+        assert!(check_node_name("größe 1").is_ok());
     }
 }

@@ -21,7 +21,7 @@ use boltq_raft::Peer;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Answer, Call, Failure};
+use super::calls::{Answer, CLUSTER_CALLS, Call, Failure};
 use super::{AnyGroup, Cluster, ClusterError};
 
 /// How often it is looked whether there is something to ask.
@@ -197,7 +197,10 @@ impl Cluster {
         let call = Call::Member { node: self.me.node.0 };
         let request = Bytes::from(serde_json::to_vec(&call).ok()?);
         for peer in self.others() {
-            let answer = self.peers.forward(&peer, 0, request.clone(), ANSWER_MAX).await;
+            let answer = self
+                .peers
+                .forward(&peer, CLUSTER_CALLS, request.clone(), ANSWER_MAX)
+                .await;
             let answer = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
             match answer {
                 Some(Answer::Ok(_)) => return Some(true),

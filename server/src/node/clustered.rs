@@ -18,7 +18,7 @@ use crate::cluster::{
     AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
     somebody_has_a_cluster,
 };
-use crate::config::{ClusterConfig, Config};
+use crate::config::{ClusterConfig, ClusterTls, Config};
 use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
 use crate::plane::QueuePlane;
 
@@ -130,11 +130,11 @@ impl Opening<'_> {
             self.departure,
         ));
         let calls = Arc::downgrade(&cluster);
-        peers.serve_forwarded(Arc::new(move |_, request| {
+        peers.serve_forwarded(Arc::new(move |service, request| {
             let cluster = calls.upgrade();
             Box::pin(async move {
                 let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
-                cluster.serve(request).await
+                cluster.serve(service, request).await
             })
         }));
         let clustered = Clustered {
@@ -189,12 +189,18 @@ pub(super) async fn founds(config: &Config, log: &Log) -> bool {
 fn peer_config(config: &ClusterConfig) -> PeerConfig {
     PeerConfig {
         secret: config.secret.expose().map(PeerSecret::new),
-        tls: config.tls.as_ref().map(|tls| PeerTls {
+        tls: config.tls.as_ref().map(PeerTls::from),
+        ..PeerConfig::default()
+    }
+}
+
+impl From<&ClusterTls> for PeerTls {
+    fn from(tls: &ClusterTls) -> Self {
+        Self {
             cert: tls.cert_file.clone(),
             key: tls.key_file.clone(),
             ca: tls.ca_file.clone(),
-        }),
-        ..PeerConfig::default()
+        }
     }
 }
 

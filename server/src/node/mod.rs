@@ -39,6 +39,8 @@ const PROPOSAL_BYTES_MAX: usize = 32 << 20;
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
+/// How often a node looks whether its log has failed.
+const FAILURE_POLL: Duration = Duration::from_millis(500);
 
 /// Why a node did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -278,6 +280,7 @@ impl Node {
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
         let failure = tokio::select! {
             () = stop => None,
+            reason = log_failed(&self.log) => Some(reason),
             reason = self.group.failed() => Some(reason),
             reason = Clustered::failed(self.clustered.as_ref()) => Some(reason),
         };
@@ -334,6 +337,17 @@ async fn keep_reported(reporter: HealthReporter, clustering: Clustering) {
             report(&reporter, serves).await;
         }
         tokio::time::sleep(REPORT_EVERY).await;
+    }
+}
+
+/// Returns when the log takes no more writes, with the reason. The groups hear of it with the next write, and nobody may
+/// write for hours.
+async fn log_failed(log: &Log) -> String {
+    loop {
+        if let Some(failure) = log.failure() {
+            return failure.to_string();
+        }
+        tokio::time::sleep(FAILURE_POLL).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use boltq_core::NodeId;
+pub use boltq_meta::NodeInfo as NodeStatus;
 use boltq_raft::GroupFigures;
 
 use crate::cluster::{Cluster, ClusterError, group_name};
@@ -39,25 +40,6 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// The groups, the registry first.
     pub groups: Vec<GroupView>,
-}
-
-/// A node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// Its id.
-    pub node: NodeId,
-    /// What it is called.
-    pub name: String,
-    /// Host and port for nodes.
-    pub raft: String,
-    /// Host and port for clients.
-    pub messaging: String,
-    /// Host and port for operators.
-    pub admin: String,
-    /// Whether it is to vote.
-    pub voter: bool,
-    /// What it runs.
-    pub version: String,
 }
 
 /// A group as this node sees it.

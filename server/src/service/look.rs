@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use boltq_core::{MessageId, Record};
+use boltq_core::{MessageId, Record, check_name};
 use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
 use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
@@ -161,7 +161,7 @@ impl Queues {
     /// One queue.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is none of this name, or cannot be.
     pub fn queue(&self, name: &str) -> Result<QueueInfo, ServiceError> {
         self.inner.plane.with(|plane| {
             let id = plane.queue(name).ok_or_else(|| not_found(name))?;
@@ -301,18 +301,28 @@ impl Queues {
     /// Removes the dead letters of a queue, which is named without the suffix.
     ///
     /// # Errors
-    /// There are none, or nothing was removed.
+    /// The name is not acceptable, there are none, or nothing was removed.
     pub async fn purge_dead_letters(&self, queue: &str) -> Result<u64, ServiceError> {
+        // With the suffix, no name is empty.
+        check_name(queue)?;
         let dead = format!("{queue}{DEAD_LETTER_SUFFIX}");
         self.purge(&dead).await.map_err(|error| match error {
-            ServiceError::QueueNotFound { queue } => ServiceError::DeadLettersNotFound { queue },
+            // The name was checked, and only the suffix can have made it too long.
+            ServiceError::QueueNotFound { .. } | ServiceError::InvalidName(_) => {
+                ServiceError::DeadLettersNotFound { queue: dead }
+            }
             error => error,
         })
     }
 }
 
+/// What is said about a queue that is not there: that no queue can have this name, or that none has. Only then is the name
+/// checked, since the dead letters of a long name have one that nobody could create by hand.
 fn not_found(queue: &str) -> ServiceError {
-    ServiceError::QueueNotFound {
-        queue: queue.to_owned(),
+    match check_name(queue) {
+        Err(error) => ServiceError::InvalidName(error),
+        Ok(()) => ServiceError::QueueNotFound {
+            queue: queue.to_owned(),
+        },
     }
 }

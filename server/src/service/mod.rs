@@ -22,6 +22,7 @@ pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
+pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
 
 /// The media type of payloads that are checked to be one JSON value.

@@ -426,6 +426,11 @@ impl ClusterNode {
         }
     }
 
+    /// Where its data lies.
+    pub fn data(&self) -> PathBuf {
+        self.directory.data()
+    }
+
     /// What it wrote since its first start.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_file()).unwrap_or_default()).into_owned()

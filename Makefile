@@ -35,7 +35,7 @@ cluster-clean: ## Stop them and remove their data
 test: tools verify ## Run all tests
 	cargo test --workspace
 	$(MAKE) docs
-	FUZZ_SEED=3 scripts/fuzz.sh 2
+	scripts/fuzz.sh 2
 
 verify: ## Check format, lints and protos; changes nothing
 	cargo fmt --all --check

@@ -3,9 +3,6 @@
 #
 #   scripts/fuzz.sh [seconds per target, default 5] [target …, default all]
 #
-# FUZZ_SEED makes runs alike: the tests use one, so that they say the same of the same code; without it each run tries something
-# else.
-#
 # Starts from recorded bytes (tests/vectors, fuzz/seeds). An input that fails is kept under target/fuzz/failures/TARGET, and
 # `target/fuzz/…/release/TARGET FILE` runs it again. Needs a C++ compiler, for libFuzzer; without one it is skipped.
 set -euo pipefail
@@ -85,7 +82,7 @@ run() {
     local target="$1" corpus="$work/$1" log="$work/$1.log" failures="$BUILD/failures/$1/"
     mkdir -p "$corpus" "$failures"
     seed "$target" "$corpus"
-    if ! RUST_BACKTRACE=1 "$BUILD/$HOST/release/$target" -max_total_time="$SECONDS_EACH" -seed="${FUZZ_SEED:-0}" -rss_limit_mb="$RSS_MIB_MAX" \
+    if ! RUST_BACKTRACE=1 "$BUILD/$HOST/release/$target" -max_total_time="$SECONDS_EACH" -rss_limit_mb="$RSS_MIB_MAX" \
         -timeout="$RUN_SECONDS_MAX" -print_final_stats=1 -artifact_prefix="$failures" "$corpus" > "$log" 2>&1; then
         echo "fuzz $target: FAILED" >&2
         grep -v -e '^#' -e '^INFO' -e '^WARNING' -e NEW_FUNC "$log" | tail -n 40 >&2

@@ -17,7 +17,7 @@ use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
 use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
-use crate::wal::{Completion, ENTRY_PREFIX_BYTES, Outgoing, VOTE_BYTES_MAX};
+use crate::wal::{Completion, ENTRY_PREFIX_BYTES, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
 
 /// Entries that are read at once from a file, in bytes.
 const READ_TOGETHER_BYTES: u64 = 256 << 10;
@@ -101,6 +101,9 @@ impl GroupLog {
             let bytes = entry.data.len();
             if bytes > ENTRY_BYTES_MAX {
                 return Err(AppendError::TooLarge { bytes: bytes as u64 });
+            }
+            if entry.id.index.0 > INDEX_MAX {
+                return Err(AppendError::TooHigh { index: entry.id.index });
             }
             if let Some(expected) = next.filter(|next| *next != entry.id.index) {
                 return Err(self.order(entry.id.index, expected));

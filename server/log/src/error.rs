@@ -160,6 +160,12 @@ pub enum AppendError {
         /// What would have been right.
         expected: LogIndex,
     },
+    /// A start would take it for damage.
+    #[error("entry {index} is higher than any entry can have")]
+    TooHigh {
+        /// What was given.
+        index: LogIndex,
+    },
     /// An entry or vote that is too long.
     #[error(
         "{bytes} bytes in one frame; at most {ENTRY_BYTES_MAX} for an entry and {} for a vote are allowed",
@@ -176,7 +182,7 @@ impl AppendError {
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Failed(_) | Self::Closed => true,
-            Self::OutOfSpace { .. } | Self::Order { .. } | Self::TooLarge { .. } => false,
+            Self::OutOfSpace { .. } | Self::Order { .. } | Self::TooHigh { .. } | Self::TooLarge { .. } => false,
         }
     }
 }

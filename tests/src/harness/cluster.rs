@@ -199,6 +199,10 @@ impl Cluster {
     pub fn pause(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.signal(Signal::STOP);
+        if let Process::Running(child) = &node.process {
+            let what = format!("{} does nothing more", node.name);
+            eventually(STOPPED_WITHIN, &what, || is_stopped(child.id()).then_some(()));
+        }
         node.process = match std::mem::replace(&mut node.process, Process::Stopped) {
             Process::Running(child) => Process::Paused(child),
             other => other,
@@ -340,6 +344,16 @@ impl Cluster {
                 .all(|groups| !groups.is_empty() && groups.iter().all(complete))
             && groups.windows(2).all(|pair| leaders(pair[0]) == leaders(pair[1]))
     }
+}
+
+/// Whether all threads of a process have stopped: a signal may reach them a moment after it was sent.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the threads of a server");
+    threads.flatten().all(|thread| {
+        // The state comes after the name in parentheses.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
 }
 
 impl ClusterNode {

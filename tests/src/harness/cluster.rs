@@ -227,6 +227,13 @@ impl Cluster {
         node.bootstrap = false;
     }
 
+    /// Kills a node and gives it another Raft port, as if it came back with another address.
+    pub fn relocate(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.kill();
+        node.raft = local(free_port());
+    }
+
     /// From now on the node is not expected to be in the cluster.
     pub fn forget(&mut self, index: usize) {
         self.nodes[index].member = false;

@@ -5,6 +5,7 @@
 //! spread over the voters ([`balance`]), and everybody knows where everybody is.
 
 mod addresses;
+mod admission;
 mod balance;
 mod calls;
 mod departure;
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub use addresses::{Addresses, Redirected};
 pub use departure::Departure;
 pub use error::ClusterError;
-pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, QUEUE_GROUP, group_name};
+pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, META_NAME, QUEUE_GROUP, group_name};
 pub use join::{SeedPlan, somebody_has_a_cluster};
 pub use registry::MetaPlane;
 pub use stream::StreamPlane;

@@ -80,22 +80,17 @@ impl Addresses {
         None
     }
 
-    /// The node has proved that it is there. Whether that is news.
-    fn tell(&self, found: &Peer) -> bool {
-        if self.now(found).address == found.address && self.is_known(found) {
+    /// A node that groups know has proved that it is at `address`. Whether that is news.
+    fn tell(&self, known: &Peer, address: &str) -> bool {
+        if self.now(known).address == address {
             return false;
         }
-        let registered = self.plane.node(found.node).map(|node| node.raft);
         let told = Told {
-            address: found.address.clone(),
-            instead_of: registered,
+            address: address.to_owned(),
+            instead_of: self.plane.node(known.node).map(|node| node.raft),
         };
-        let before = self.told.lock().insert(found.node, told);
-        before.is_none_or(|before| before.address != found.address)
-    }
-
-    fn is_known(&self, found: &Peer) -> bool {
-        self.plane.registry().node(found.node).is_some()
+        self.told.lock().insert(known.node, told);
+        true
     }
 }
 
@@ -161,24 +156,18 @@ impl Cluster {
         let Ok(info) = self.peers.identify(&address, IDENTIFY_MAX).await else {
             return;
         };
-        let found = Peer {
-            node: info.node,
-            address,
-        };
         let cluster = self.plane.registry().cluster();
         let of_another = info.cluster != 0 && cluster.is_some_and(|cluster| cluster != info.cluster);
-        let is_member = self
-            .groups
-            .iter()
-            .any(|group| group.members().iter().any(|member| member.peer.node == found.node));
-        if found.node != self.me.node && is_member && !of_another && self.addresses.tell(&found) {
-            let node = format_args!("{:016x}", found.node.0).to_string();
-            tracing::info!(
-                node,
-                name = info.name,
-                address = found.address,
-                "a seed says where a node is now"
-            );
+        let members = self.groups.iter().flat_map(|group| group.members());
+        let known = members
+            .map(|member| member.peer)
+            .find(|peer| peer.node == info.node && peer.node != self.me.node);
+        let Some(known) = known.filter(|_| !of_another) else {
+            return;
+        };
+        if self.addresses.tell(&known, &address) {
+            let node = format!("{:016x}", known.node.0);
+            tracing::info!(node, name = info.name, address, "a seed says where a node is now");
         }
     }
 }
@@ -233,8 +222,8 @@ mod tests {
     fn what_a_seed_says_holds_until_the_registry_says_something_new() {
         let (plane, addresses, now) = addresses();
         register(&plane, "registry:1");
-        assert!(addresses.tell(&peer("seed:1")));
-        assert!(!addresses.tell(&peer("seed:1")), "that is no news");
+        assert!(addresses.tell(&peer("group:1"), "seed:1"));
+        assert!(!addresses.tell(&peer("group:1"), "seed:1"), "that is no news");
         assert_eq!(now(&addresses), "seed:1");
         register(&plane, "registry:1");
         assert_eq!(now(&addresses), "seed:1", "that is what was known before");
@@ -247,7 +236,7 @@ mod tests {
     #[test]
     fn after_a_start_the_registry_first_repeats_what_it_knew() {
         let (plane, addresses, now) = addresses();
-        assert!(addresses.tell(&peer("seed:1")));
+        assert!(addresses.tell(&peer("group:1"), "seed:1"));
         register(&plane, "registry:1");
         assert_eq!(now(&addresses), "seed:1");
         register(&plane, "registry:2");
@@ -258,7 +247,7 @@ mod tests {
     fn a_seed_that_says_what_is_registered_says_nothing_new() {
         let (plane, addresses, now) = addresses();
         register(&plane, "registry:1");
-        assert!(!addresses.tell(&peer("registry:1")));
+        assert!(!addresses.tell(&peer("group:1"), "registry:1"));
         assert_eq!(now(&addresses), "registry:1");
     }
 }

@@ -255,6 +255,17 @@ mod tests {
         assert_eq!(next(&members[..1], &[]), None);
     }
 
+    #[test]
+    fn steps_name_nodes_as_logs_do() {
+        let registry = registry(&[(1, true)]);
+        let add = Step::Add(Peer {
+            node: LEADER,
+            address: address(1),
+        });
+        assert_eq!(add.shown(&registry), "add 0000000000000001 (n1) at n1:9100");
+        assert_eq!(Step::Remove(NodeId(0xabc)).shown(&registry), "remove 0000000000000abc");
+    }
+
     /// The new one first, so that there are never fewer voters than needed.
     #[test]
     fn a_replaced_node_goes_after_its_successor_has_come() {

@@ -8,7 +8,7 @@ use boltq_meta::NodeInfo;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{AnyGroup, Cluster, ClusterError, META_GROUP, group_name};
+use super::{AnyGroup, Cluster, ClusterError, META_GROUP, META_NAME, group_name};
 use crate::service::{JoinRequest, NodeStatus};
 
 /// Number of the service between nodes that takes [`Call`]s. Nodes of other versions know it; numbers are not used again.
@@ -107,13 +107,14 @@ impl Cluster {
         check_optional_name(&request.name)?;
         let call = Call::Join {
             name: request.name,
-            address: request.address,
+            address: request.address.clone(),
             voter: request.voter,
             refresh: request.refresh,
         };
         let name = self.have_done(META_GROUP, &call).await?;
         // The leader has it; this node hears of it with the next entries.
-        self.seen(&name).await
+        let as_wanted = |node: &NodeInfo| node.voter == request.voter && node.raft == request.address;
+        self.seen(&name, as_wanted).await
     }
 
     /// See [`crate::service::Clustering::leave`].
@@ -126,20 +127,25 @@ impl Cluster {
     /// See [`crate::service::Clustering::transfer`].
     pub(crate) async fn transfer(&self, group: &str, to: &str) -> Result<NodeStatus, ClusterError> {
         check_optional_name(to)?;
+        let group = if group == META_NAME {
+            group_name(META_GROUP)
+        } else {
+            group.to_owned()
+        };
         let id = self.group_ids().into_iter().find(|id| group_name(*id) == group);
-        let id = id.ok_or_else(|| ClusterError::UnknownGroup(group.to_owned()))?;
+        let id = id.ok_or(ClusterError::UnknownGroup(group))?;
         let call = Call::Transfer {
             group: id.0,
             to: to.to_owned(),
         };
         let name = self.have_done(id, &call).await?;
-        self.seen(&name).await
+        self.seen(&name, |_| true).await
     }
 
-    async fn seen(&self, name: &str) -> Result<NodeStatus, ClusterError> {
+    async fn seen(&self, name: &str, is_it: impl Fn(&NodeInfo) -> bool) -> Result<NodeStatus, ClusterError> {
         let seen = async {
             loop {
-                if let Some(node) = self.plane.registry().named(name) {
+                if let Some(node) = self.plane.registry().named(name).filter(|node| is_it(node)) {
                     return node.clone();
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -251,6 +257,7 @@ impl Cluster {
             return Err(ClusterError::Removed(info.name));
         }
         self.check_name_is_free(&info.name, info.node).await?;
+        self.check_is_no_copy(&info, address).await?;
         let node = NodeInfo {
             node: info.node,
             name: info.name.clone(),
@@ -264,7 +271,7 @@ impl Cluster {
         Ok(info.name)
     }
 
-    async fn identify(&self, address: &str) -> Result<crate::peer::PeerInfo, ClusterError> {
+    pub(super) async fn identify(&self, address: &str) -> Result<crate::peer::PeerInfo, ClusterError> {
         let not_reached = |why: String| ClusterError::NotReached {
             address: address.to_owned(),
             why,
@@ -304,6 +311,7 @@ impl Cluster {
                 "{name:?} is the only voter; a cluster without one can do nothing"
             )));
         }
+        self.check_majority_without(node).await?;
         self.unregister(node.node).await?;
         tracing::info!(node = name, "left the cluster");
         Ok(name.to_owned())

@@ -220,6 +220,7 @@ impl Cluster {
         });
         let members = AnyGroup::members(&self.meta).into_iter().map(|member| member.peer);
         let mut others: Vec<Peer> = registered.chain(members).collect();
+        others.extend(others.clone().iter().map(|peer| self.addresses.now(peer)));
         others.retain(|peer| peer.node != self.me.node);
         others.sort();
         others.dedup();

@@ -11,6 +11,9 @@ pub const QUEUE_GROUP: GroupId = GroupId(1);
 /// Those of the messaging plane follow each other from here on.
 pub const FIRST_STREAM_GROUP: GroupId = GroupId(1_000);
 
+/// What the admin port has always called the group of the registry; commands take both.
+pub const META_NAME: &str = "metadata";
+
 /// What people call a group.
 #[must_use]
 pub fn group_name(group: GroupId) -> String {
@@ -32,6 +35,8 @@ pub trait AnyGroup: Send + Sync {
     fn figures(&self) -> GroupFigures;
     /// Who belongs to it.
     fn members(&self) -> Vec<Member>;
+    /// See [`Group::is_changing`].
+    fn is_changing(&self) -> bool;
     /// See [`Group::hand_over`].
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()>;
     /// See [`Group::add_learner`].
@@ -59,6 +64,10 @@ impl<H: GroupHandler> AnyGroup for Group<H> {
 
     fn members(&self) -> Vec<Member> {
         Group::members(self)
+    }
+
+    fn is_changing(&self) -> bool {
+        Group::is_changing(self)
     }
 
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()> {

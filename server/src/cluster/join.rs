@@ -104,16 +104,25 @@ async fn ask(cluster: &Cluster, seed: &str, plan: &SeedPlan) -> Result<Asked, St
     Err(format!("{status}: {}", String::from_utf8_lossy(&answer).trim_end()))
 }
 
+/// Where the node with this admin address says that other nodes reach it.
+pub(super) async fn raft_address_of(seed: &str, api_key: Option<&str>) -> Option<String> {
+    let status = status_of(seed, api_key).await?;
+    Some(status.pointer("/cluster/raft_addr")?.as_str()?.to_owned())
+}
+
+async fn status_of(seed: &str, api_key: Option<&str>) -> Option<serde_json::Value> {
+    let request = hyper::Request::get("/cluster/status");
+    let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, api_key, String::new())).await;
+    serde_json::from_slice(&answer.ok()?.ok()?.1).ok()
+}
+
 /// Whether one of the seeds says that it belongs to a cluster. One that does not answer says nothing.
 ///
 /// A node that is to found a cluster and has no data asks this first: it may have founded one already and lost its disk,
 /// and a second cluster beside the first would acknowledge what the first never sees.
 pub async fn somebody_has_a_cluster(seeds: &[String], api_key: Option<&str>) -> bool {
     for seed in seeds {
-        let request = hyper::Request::get("/cluster/status");
-        let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, api_key, String::new())).await;
-        let Ok(Ok((_, answer))) = answer else { continue };
-        let status: Option<serde_json::Value> = serde_json::from_slice(&answer).ok();
+        let status = status_of(seed, api_key).await;
         let cluster = status
             .as_ref()
             .and_then(|status| status.pointer("/cluster/cluster_id")?.as_str());

@@ -4,6 +4,8 @@
 //! command there. From the registry the leader of each group brings its members into line ([`members`]), leadership is
 //! spread over the voters ([`balance`]), and everybody knows where everybody is.
 
+mod addresses;
+mod admission;
 mod balance;
 mod calls;
 mod departure;
@@ -24,9 +26,10 @@ use boltq_raft::{Group, Peer, Proposal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use addresses::{Addresses, Redirected};
 pub use departure::Departure;
 pub use error::ClusterError;
-pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, QUEUE_GROUP, group_name};
+pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, META_NAME, QUEUE_GROUP, group_name};
 pub use join::{SeedPlan, somebody_has_a_cluster};
 pub use registry::MetaPlane;
 pub use stream::StreamPlane;
@@ -46,6 +49,7 @@ pub struct Cluster {
     /// All groups of this node, that of the registry first.
     groups: Vec<Arc<dyn AnyGroup>>,
     peers: Peers,
+    addresses: Arc<Addresses>,
     departure: Departure,
 }
 
@@ -57,7 +61,7 @@ impl Cluster {
         meta: Group<MetaPlane>,
         plane: Arc<MetaPlane>,
         groups: Vec<Arc<dyn AnyGroup>>,
-        peers: Peers,
+        (peers, addresses): (Peers, Arc<Addresses>),
         departure: Departure,
     ) -> Self {
         let first: Arc<dyn AnyGroup> = Arc::new(meta.clone());
@@ -67,6 +71,7 @@ impl Cluster {
             plane,
             groups: [vec![first], groups].concat(),
             peers,
+            addresses,
             departure,
         }
     }
@@ -81,6 +86,7 @@ impl Cluster {
         tasks.spawn(self.clone().keep_registered(stop.clone()));
         tasks.spawn(self.clone().watch_departure(stop.clone()));
         if let Some(seeds) = seeds {
+            tasks.spawn(self.clone().find_others(seeds.clone(), stop.clone()));
             tasks.spawn(join::join(self.clone(), seeds, stop.clone()));
         }
     }
@@ -142,6 +148,7 @@ impl Cluster {
             .into_iter()
             .map(|member| member.peer)
             .find(|peer| peer.node == leader)
+            .map(|peer| self.addresses.now(&peer))
     }
 
     /// As the leader of the registry, gives the cluster its id, and this node its place.

@@ -77,6 +77,8 @@ struct Shown<'a> {
     last_index: u64,
     /// `id@address`.
     peers: Vec<String>,
+    /// The id of this node, as logs name it.
+    id: String,
     cluster_id: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     removed: bool,
@@ -118,6 +120,7 @@ impl<'a> Shown<'a> {
             term: queue.map(|group| group.term).unwrap_or_default(),
             last_index: queue.map(|group| group.last_index).unwrap_or_default(),
             peers: members.iter().map(peer).collect(),
+            id: format!("{:016x}", status.node.node.0),
             cluster_id: status.cluster.map(|id| format!("{id:016x}")).unwrap_or_default(),
             removed: status.removed,
             groups: status
@@ -218,7 +221,7 @@ mod tests {
             r#""peers":["0000000000000abc@10.0.0.2748:9100","n1@10.0.0.1:9100","n2@10.0.0.2:9100"],"#,
         );
         let ours = concat!(
-            r#""cluster_id":"0000000000000007","groups":[{"name":"queue","state":"Leader","leader_id":"n1","#,
+            r#""id":"0000000000000001","cluster_id":"0000000000000007","groups":[{"name":"queue","state":"Leader","leader_id":"n1","#,
             r#""term":4,"last_index":90211,"applied_index":90210,"members":[{"node_id":"0000000000000abc","voter":false},"#,
             r#"{"node_id":"n1","voter":true,"lag":0},{"node_id":"n2","voter":true,"lag":3}]}]}}"#,
         );

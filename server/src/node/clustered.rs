@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use super::{NodeError, local, proposal_bytes_max};
 use crate::clock;
 use crate::cluster::{
-    AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
-    somebody_has_a_cluster,
+    Addresses, AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, Redirected,
+    SeedPlan, StreamPlane, somebody_has_a_cluster,
 };
 use crate::config::{ClusterConfig, ClusterTls, Config};
 use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
@@ -101,7 +101,8 @@ impl Opening<'_> {
         };
         let registry = Arc::new(MetaPlane::new());
         let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
-        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
+        let addresses = Arc::new(Addresses::new(registry.clone()));
+        let transport: Arc<dyn Transport> = Arc::new(Redirected::new(peers.clone(), addresses.clone()));
         let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
         peers.register(META_GROUP, Arc::new(meta.clone()));
         let group = self.group(QUEUE_GROUP, &me, plane, &transport).await?;
@@ -126,7 +127,7 @@ impl Opening<'_> {
             meta.clone(),
             registry,
             others.collect(),
-            peers.clone(),
+            (peers.clone(), addresses),
             self.departure,
         ));
         let calls = Arc::downgrade(&cluster);
@@ -166,10 +167,11 @@ impl Opening<'_> {
         Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
     }
 
-    /// Whom to ask to be let in: nobody, if this node founds the cluster, was removed, or there is nobody to ask.
+    /// Whom to ask to be let in, or where the others are: nobody, if this node founds the cluster now, was removed, or there
+    /// is nobody to ask.
     fn seeds(&self, own: &str, known: bool) -> Option<SeedPlan> {
         let config = &self.config.cluster;
-        if self.found || self.departure.is_removed() {
+        if self.found && !known || self.departure.is_removed() {
             return None;
         }
         let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();

@@ -231,6 +231,30 @@ impl Cluster {
         node.bootstrap = false;
     }
 
+    /// One node more, on a copy of the data of one that does not run, under its name and at other addresses. It is not
+    /// expected to get in.
+    ///
+    /// # Panics
+    /// When the data cannot be copied.
+    pub fn add_copy(&mut self, original: usize) -> usize {
+        let index = self.nodes.len();
+        let mut copy = ClusterNode::new(index + 1, self.nodes[original].voter);
+        copy.name.clone_from(&self.nodes[original].name);
+        copy.member = false;
+        let (from, to) = (self.nodes[original].directory.data(), copy.directory.data());
+        let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
+        assert!(copied.expect("copy the data of a node").success());
+        self.nodes.push(copy);
+        index
+    }
+
+    /// Kills a node and gives it another Raft port, as if it came back with another address.
+    pub fn relocate(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.kill();
+        node.raft = local(free_port());
+    }
+
     /// From now on the node is not expected to be in the cluster.
     pub fn forget(&mut self, index: usize) {
         self.nodes[index].member = false;

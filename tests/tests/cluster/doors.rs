@@ -220,6 +220,12 @@ async fn leadership_can_be_handed_over(cluster: &Cluster, leader: usize, followe
             })
             .then_some(())
     });
+    // The admin port calls it so.
+    let request = TransferLeadershipRequest {
+        group: "metadata".to_owned(),
+        node_id: String::new(),
+    };
+    client.transfer_leadership(request).await.unwrap();
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert!(status.enabled && status.cluster_id.len() == 16, "{status:?}");
     let names: Vec<&str> = status.nodes.iter().map(|node| node.node_id.as_str()).collect();

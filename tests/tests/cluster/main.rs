@@ -4,6 +4,7 @@
 //! real.
 
 mod ack_levels;
+mod addresses;
 mod cable;
 mod departed;
 mod doors;

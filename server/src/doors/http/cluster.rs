@@ -13,15 +13,13 @@ use serde::Serialize;
 use serde::de::MapAccess;
 
 use super::router::{AdminDoor, error, json};
-use crate::cluster::{ClusterError, META_GROUP, group_name};
+use crate::cluster::{ClusterError, META_GROUP, META_NAME, group_name};
 use crate::doors::body::{Members, read, switch, text};
 use crate::doors::cluster_status;
 use crate::service::{Clustering, JoinRequest};
 
 /// Names and addresses need less.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// What this API has always called the group of the registry.
-const META_NAME: &str = "metadata";
 
 /// As CLUSTER_STATUS of the binary protocol.
 pub(super) async fn status(State(door): State<AdminDoor>) -> Response {

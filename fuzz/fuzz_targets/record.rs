@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use boltq_core::{Record, RecordBuilder, RecordHead};
+use boltq_core::{Record, RecordBuilder, RecordHead, record_headers};
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 
@@ -17,6 +17,11 @@ fuzz_target!(|data: &[u8]| {
         (head.priority, head.expires, head.due),
         (record.priority, record.expires, record.due)
     );
+    let headers: Vec<_> = record.headers().collect();
+    assert_eq!(
+        record_headers(data).expect("headers of a record that is whole"),
+        headers
+    );
     let mut written = BytesMut::new();
     let builder = RecordBuilder {
         json: record.json,
@@ -27,6 +32,6 @@ fuzz_target!(|data: &[u8]| {
         id: record.id,
         payload: &record.payload,
     };
-    builder.write(record.headers(), &mut written);
+    builder.write_routed(record.origin(), record.headers(), &mut written);
     assert_eq!(Record::read(&written.freeze()), Ok(record));
 });

@@ -55,7 +55,31 @@ pub fn apply(
     for effect in applied.storage {
         check_effect(effect, entry);
     }
+    for effect in applied.effects {
+        check_listeners(effect, entry);
+    }
     outcome
+}
+
+/// What listeners of a topic are told is in the entry.
+fn check_listeners(effect: Effect, entry: &[u8]) {
+    if let Effect::TopicPublished {
+        topic,
+        topic_bytes,
+        count,
+        records,
+        records_bytes,
+    } = effect
+    {
+        let part = |at: u32, bytes: u32| &entry[at as usize..][..bytes as usize];
+        assert!(std::str::from_utf8(part(topic, topic_bytes)).is_ok());
+        let mut left = part(records, records_bytes);
+        for _ in 0..count {
+            let head = RecordHead::read(left).expect("a record that listeners are told");
+            left = &left[head.bytes..];
+        }
+        assert!(count > 0 && left.is_empty(), "records do not fill their place");
+    }
 }
 
 fn check_effect(effect: StorageEffect, entry: &[u8]) {

@@ -17,5 +17,5 @@ pub use ids::{GroupId, LogIndex, NodeId, Seq, StreamId, Term};
 pub use machine::{Applied, StateMachine, StorageEffect};
 pub use message_id::{IdSalt, MessageId};
 pub use name::{NameError, check_name};
-pub use record::{Record, RecordBuilder, RecordHead};
+pub use record::{Origin, Record, RecordBuilder, RecordHead, record_headers};
 pub use time::Millis;

@@ -3,12 +3,14 @@
 //! ```text
 //! u32 length of what follows
 //! u8  format, 1
-//! u8  flags: 1 JSON payload, 2 expires, 4 due, 8 headers, 16 own id
+//! u8  flags: 1 JSON payload, 2 expires, 4 due, 8 headers, 16 own id, 32 origin
 //! u8  priority, 0-9
 //! u64 published, Unix nanoseconds
 //! [u64 expires, Unix milliseconds]
 //! [u64 due, Unix milliseconds]
 //! [16 bytes of id: for a record that moved and keeps the id of the place where it was published]
+//! [origin, of a record that was published to a topic or an exchange: 16 bytes of id of the publish; u8 length, exchange;
+//!     u8 length, routing key]
 //! [u32 length of headers; each: u16 length, key, u32 length, value]
 //! payload: the rest
 //! ```
@@ -27,7 +29,8 @@ const EXPIRES: u8 = 2;
 const DUE: u8 = 4;
 const HEADERS: u8 = 8;
 const ID: u8 = 16;
-const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID;
+const ORIGIN: u8 = 32;
+const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID | ORIGIN;
 
 /// Writes a record.
 #[derive(Debug, Clone)]
@@ -52,6 +55,16 @@ impl RecordBuilder<'_> {
     /// Appends the record with its headers to `out`. The limits of `crate::limits` are checked at the doors, and keep
     /// every length in here far below what its field can hold.
     pub fn write<'h>(&self, headers: impl Iterator<Item = (&'h str, &'h str)>, out: &mut BytesMut) {
+        self.write_routed(None, headers, out);
+    }
+
+    /// As [`RecordBuilder::write`], for a record that comes from a topic or an exchange.
+    pub fn write_routed<'h>(
+        &self,
+        origin: Option<Origin<'_>>,
+        headers: impl Iterator<Item = (&'h str, &'h str)>,
+        out: &mut BytesMut,
+    ) {
         let start = out.len();
         out.put_u32_le(0);
         out.put_u8(FORMAT);
@@ -71,6 +84,10 @@ impl RecordBuilder<'_> {
             flags |= ID;
             out.put_slice(&id.0);
         }
+        if let Some(origin) = origin {
+            flags |= ORIGIN;
+            origin.write(out);
+        }
         if write_headers(headers, out) {
             flags |= HEADERS;
         }
@@ -79,6 +96,44 @@ impl RecordBuilder<'_> {
         let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
+}
+
+/// Where a record comes from that was published to a topic or an exchange.
+///
+/// All copies of the message are the same record, so each has an id of its own only through its place; this is the id that
+/// they have in common. Whoever proposes the publish chooses it, so that replicas do not differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// Id of the publish.
+    pub id: MessageId,
+    /// The exchange; empty for a topic, and for the default exchange.
+    pub exchange: &'a str,
+    /// What it was routed by.
+    pub routing_key: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    fn write(&self, out: &mut BytesMut) {
+        out.put_slice(&self.id.0);
+        for text in [self.exchange, self.routing_key] {
+            // Both have limits far below.
+            out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
+            out.put_slice(text.as_bytes());
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: MessageId(reader.u128("id of the publish")?.to_le_bytes()),
+            exchange: read_short(reader, "exchange")?,
+            routing_key: read_short(reader, "routing key")?,
+        })
+    }
+}
+
+fn read_short<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a str, DecodeError> {
+    let bytes = usize::from(reader.u8(what)?);
+    std::str::from_utf8(reader.take(bytes, what)?).map_err(|_| DecodeError::NotUtf8 { what })
 }
 
 /// Returns whether there was a header; without one nothing is written.
@@ -176,6 +231,8 @@ pub struct Record {
     pub id: Option<MessageId>,
     /// The message itself.
     pub payload: Bytes,
+    /// As it is written; empty if there is none.
+    origin: Bytes,
     headers: Bytes,
 }
 
@@ -193,6 +250,11 @@ impl Record {
         } else {
             None
         };
+        let origin_at = reader.position();
+        if flags & ORIGIN != 0 {
+            Origin::read(&mut reader)?;
+        }
+        let origin = bytes.slice(4 + origin_at..4 + reader.position());
         let headers = if flags & HEADERS != 0 {
             let part = reader.bytes("record headers")?;
             check_headers(part)?;
@@ -210,8 +272,15 @@ impl Record {
             due,
             id,
             payload,
+            origin,
             headers,
         })
+    }
+
+    /// Where it comes from, if it was published to a topic or an exchange.
+    #[must_use]
+    pub fn origin(&self) -> Option<Origin<'_>> {
+        Origin::read(&mut Reader::new(&self.origin)).ok()
     }
 
     /// Keys and values in the order in which they were written.
@@ -224,6 +293,32 @@ impl Record {
     pub fn expired(&self, now: Millis) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
+}
+
+/// The headers of the record that `bytes` start with, in the order in which they were written.
+///
+/// # Errors
+/// What stands before the payload cannot be read.
+pub fn record_headers(bytes: &[u8]) -> Result<Vec<(&str, &str)>, DecodeError> {
+    let mut outer = Reader::new(bytes);
+    let mut reader = Reader::new(outer.bytes("record")?);
+    let (flags, ..) = read_fixed(&mut reader)?;
+    read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?;
+    read_time(&mut reader, flags & DUE != 0, "record due time")?;
+    if flags & ID != 0 {
+        reader.u128("record id")?;
+    }
+    if flags & ORIGIN != 0 {
+        Origin::read(&mut reader)?;
+    }
+    let mut headers = Vec::new();
+    if flags & HEADERS != 0 {
+        let mut reader = Reader::new(reader.bytes("record headers")?);
+        while let Some(header) = read_header(&mut reader)? {
+            headers.push(header);
+        }
+    }
+    Ok(headers)
 }
 
 fn check_headers(bytes: &[u8]) -> Result<(), DecodeError> {
@@ -272,6 +367,8 @@ mod tests {
             let mut out = BytesMut::new();
             builder.write(headers.iter().map(|(k, v)| (k.as_str(), v.as_str())), &mut out);
             let bytes = out.freeze();
+            let pairs = headers.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+            prop_assert_eq!(record_headers(&bytes).unwrap(), pairs.collect::<Vec<_>>());
             let head = RecordHead::read(&bytes).unwrap();
             prop_assert_eq!(head, RecordHead {
                 bytes: bytes.len(), priority, expires: expires.map(Millis), due: due.map(Millis),
@@ -290,7 +387,42 @@ mod tests {
             let bytes = Bytes::from(bytes);
             let _ = RecordHead::read(&bytes);
             let _ = Record::read(&bytes);
+            let _ = record_headers(&bytes);
         }
+    }
+
+    const ORIGIN_OF_A_COPY: Origin<'static> = Origin {
+        id: MessageId(*b"0123456789abcdef"),
+        exchange: "orders",
+        routing_key: "eu.new",
+    };
+
+    #[test]
+    fn a_record_says_where_it_comes_from() {
+        let mut out = BytesMut::new();
+        let id = Some(MessageId([7; 16]));
+        let builder = RecordBuilder {
+            id,
+            ..builder(b"payload")
+        };
+        builder.write_routed(Some(ORIGIN_OF_A_COPY), [("k", "v")].into_iter(), &mut out);
+        let bytes = out.freeze();
+        let record = Record::read(&bytes).unwrap();
+        assert_eq!(record.origin(), Some(ORIGIN_OF_A_COPY));
+        assert_eq!((record.id, &record.payload[..]), (id, &b"payload"[..]));
+        assert_eq!(record.headers().collect::<Vec<_>>(), [("k", "v")]);
+        assert_eq!(record_headers(&bytes).unwrap(), [("k", "v")]);
+        assert_eq!(RecordHead::read(&bytes).unwrap().bytes, bytes.len());
+        for end in 0..bytes.len() {
+            assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_published_to_a_queue_has_no_origin() {
+        let mut out = BytesMut::new();
+        builder(b"").write(std::iter::empty(), &mut out);
+        assert_eq!(Record::read(&out.freeze()).unwrap().origin(), None);
     }
 
     #[test]

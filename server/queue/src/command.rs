@@ -10,6 +10,8 @@
 //! 7 DeadLetter  u64 stream, u64 seq, str dead-letter queue, record
 //! 8 Purge       u32 count, runs
 //!
+//! 9-16          topics and exchanges, see `routing/command.rs`
+//!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
 //! ```
 //!
@@ -22,6 +24,10 @@ use boltq_core::{DecodeError, IdSalt, Millis, Seq, StreamId};
 use bytes::{BufMut, BytesMut};
 
 use crate::place::{Place, Run};
+use crate::routing::command::{PUBLISH_TOPIC, RoutingCommand};
+pub use crate::routing::command::{
+    attach, begin_publish_exchange, bind, declare_exchange, delete_exchange, remove_subscription, unbind,
+};
 
 const INIT: u8 = 1;
 const DECLARE: u8 = 2;
@@ -81,10 +87,10 @@ pub struct PublishWriter {
     count_at: usize,
 }
 
-/// Where in a publish the number of its records stands.
+/// Where in a publish, to a queue or a topic, the number of its records stands.
 pub const PUBLISH_COUNT_AT: usize = 1;
 
-/// Where in a publish to `queue` its records begin. Publishes to one queue can be joined: their records, side by side,
+/// Where in a publish to `queue`, or to the topic of that name, its records begin. Publishes to one queue can be joined: their records, side by side,
 /// behind one head with the sum of their numbers, are a publish that gives the same places in the same order.
 #[must_use]
 pub fn publish_records_at(queue: &str) -> usize {
@@ -94,10 +100,19 @@ pub fn publish_records_at(queue: &str) -> usize {
 impl PublishWriter {
     /// Starts a publish to `queue`, which is created when it does not exist.
     pub fn begin(out: &mut BytesMut, queue: &str) -> Self {
-        out.put_u8(PUBLISH);
+        Self::begin_as(PUBLISH, out, queue)
+    }
+
+    /// Starts a publish to a topic.
+    pub fn begin_topic(out: &mut BytesMut, topic: &str) -> Self {
+        Self::begin_as(PUBLISH_TOPIC, out, topic)
+    }
+
+    fn begin_as(command: u8, out: &mut BytesMut, name: &str) -> Self {
+        out.put_u8(command);
         let count_at = out.len();
         out.put_u32_le(0);
-        codec::put_bytes(out, queue.as_bytes());
+        codec::put_bytes(out, name.as_bytes());
         Self { count_at }
     }
 
@@ -224,6 +239,7 @@ pub(crate) enum Command<'a> {
         record_at: usize,
     },
     Purge(Items<'a>),
+    Routing(RoutingCommand<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -253,12 +269,15 @@ impl<'a> Command<'a> {
                 record: reader.rest(),
             },
             PURGE => Self::Purge(Items::read(&mut reader, "purged runs")?),
-            tag => {
-                return Err(DecodeError::Unknown {
-                    what: "command",
-                    value: u64::from(tag),
-                });
-            }
+            tag => match RoutingCommand::read(tag, &mut reader)? {
+                Some(command) => Self::Routing(command),
+                None => {
+                    return Err(DecodeError::Unknown {
+                        what: "command",
+                        value: u64::from(tag),
+                    });
+                }
+            },
         };
         if !reader.is_empty() {
             return Err(DecodeError::Invalid {
@@ -339,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_command_from_the_future_is_refused_by_number() {
-        let error = Command::read(&[9]).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "command: 9 is unknown to this version");
+        let error = Command::read(&[17]).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "command: 17 is unknown to this version");
     }
 }

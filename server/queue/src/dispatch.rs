@@ -220,8 +220,12 @@ impl Dispatch {
                 StorageEffect::Freed { stream, first, count } => self.freed(stream, &(first.0..first.0 + count)),
             }
         }
-        for Effect::Failed { place } in effects {
-            self.failed(machine, *place);
+        for effect in effects {
+            match effect {
+                Effect::Failed { place } => self.failed(machine, *place),
+                // Its places are among the storage effects.
+                Effect::TopicPublished { .. } => {}
+            }
         }
     }
 

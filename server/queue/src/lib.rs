@@ -11,6 +11,9 @@
 //! on the leader before a command about it is proposed, so that a lease that ends, a second acknowledgement and a purge
 //! never decide about the same message at the same time.
 //!
+//! Where a message goes is decided in the machine, too: by the name of a queue, by the durable subscriptions of a topic, or
+//! by the bindings of an exchange.
+//!
 //! A queue is eleven streams of records: a lane for each priority, and one for messages that were published with a due
 //! time in the future. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
 //! million waiting messages are two numbers.
@@ -32,6 +35,7 @@ mod outcome;
 mod place;
 mod plane;
 mod ranges;
+mod routing;
 mod settings;
 mod snapshot;
 #[cfg(test)]
@@ -43,4 +47,7 @@ pub use machine::Machine;
 pub use outcome::{Effect, Outcome, QueueStats, Totals};
 pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};
 pub use plane::Plane;
+pub use routing::{
+    Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
+};
 pub use settings::Settings;

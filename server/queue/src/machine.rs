@@ -12,6 +12,7 @@ use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMac
 use crate::command::{Command, Items, Settle};
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
+use crate::routing::Routing;
 use crate::snapshot;
 use crate::window::{Part, Window, remove_within};
 
@@ -44,7 +45,7 @@ impl Queue {
         self.windows.get(lane)?.as_deref()
     }
 
-    fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
+    pub(crate) fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
         let window = self.windows[batch.lane].get_or_insert_default();
         let range = window.append(u64::from(batch.count));
         applied.storage.push(StorageEffect::Placed {
@@ -75,12 +76,12 @@ impl Queue {
 
 /// Records of a publish that stand one after the other and go to the same stream.
 #[derive(Debug, Clone, Copy)]
-struct Batch {
-    lane: usize,
-    count: u32,
+pub(crate) struct Batch {
+    pub(crate) lane: usize,
+    pub(crate) count: u32,
     /// In the data of the entry.
-    offset: u32,
-    bytes: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
 }
 
 /// The replicated state of the queue plane.
@@ -91,6 +92,7 @@ pub struct Machine {
     pub(crate) totals: Totals,
     pub(crate) queues: Vec<Queue>,
     pub(crate) names: BTreeMap<Arc<str>, QueueId>,
+    pub(crate) routing: Routing,
     /// What the publish at hand consists of; kept to be filled again without an allocation.
     batches: Vec<Batch>,
     dues: Vec<Due>,
@@ -149,7 +151,7 @@ impl Machine {
         Some((queue, lane, queue.window(lane)?))
     }
 
-    fn declare(&mut self, name: &str) -> QueueId {
+    pub(crate) fn declare(&mut self, name: &str) -> QueueId {
         if let Some(id) = self.queue(name) {
             return id;
         }
@@ -218,7 +220,7 @@ impl Machine {
     }
 
     /// Finishes what is not done of `run`, and returns how many messages that is.
-    fn finish(&mut self, run: Run, applied: &mut Applied<Effect>, mut missing: impl FnMut(Run)) -> u64 {
+    pub(crate) fn finish(&mut self, run: Run, applied: &mut Applied<Effect>, mut missing: impl FnMut(Run)) -> u64 {
         let stream = run.stream;
         let known = stream_of(stream).and_then(|(id, lane)| {
             let queue = self.queues.get_mut(id.0 as usize)?;
@@ -292,24 +294,24 @@ impl Machine {
 }
 
 /// The place of a record in its entry.
-fn offset_of(command: u32, at: usize) -> Result<u32, DecodeError> {
+pub(crate) fn offset_of(command: u32, at: usize) -> Result<u32, DecodeError> {
     let at = u32::try_from(at).ok().and_then(|at| command.checked_add(at));
     at.ok_or_else(too_far)
 }
 
-fn too_far() -> DecodeError {
+pub(crate) fn too_far() -> DecodeError {
     DecodeError::Invalid {
         what: "records",
         why: "the entry is longer than 4 GiB",
     }
 }
 
-/// The record of a dead letter, which is all that `record` holds.
-fn dead_letter_batch(record: &[u8], offset: u32) -> Result<Batch, DecodeError> {
+/// The only record of a command, which is all that `record` holds; it waits for nothing.
+pub(crate) fn single_record(record: &[u8], what: &'static str, offset: u32) -> Result<Batch, DecodeError> {
     let head = RecordHead::read(record)?;
     if head.bytes != record.len() {
         return Err(DecodeError::Invalid {
-            what: "dead letter",
+            what,
             why: "there are bytes behind its record",
         });
     }
@@ -358,10 +360,11 @@ impl StateMachine for Machine {
                 record,
                 record_at,
             } => {
-                let batch = dead_letter_batch(record, offset_of(offset, record_at)?)?;
+                let batch = single_record(record, "dead letter", offset_of(offset, record_at)?)?;
                 self.dead_letter(place, queue, batch, applied)
             }
             Command::Purge(items) => self.purge(&items, applied),
+            Command::Routing(command) => self.route(now, command, offset, applied)?,
         };
         self.now = now;
         Ok(outcome)

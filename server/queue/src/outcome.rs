@@ -1,11 +1,12 @@
 //! What commands answer, and the figures that are replicated.
 
 use crate::place::{Place, QueueId, Run, Runs};
+use crate::routing::RoutingRefusal;
 
 /// The answer to one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// To `Init`.
+    /// To what answers nothing more.
     Done,
     /// The queue exists, whether it was created or was there.
     Declared(QueueId),
@@ -22,15 +23,51 @@ pub enum Outcome {
     DeadLettered(Option<Place>),
     /// The number of messages that were removed.
     Purged(u64),
+    /// Messages of a topic were told to who listens, and are in the backlogs of its durable subscriptions.
+    PublishedTopic {
+        /// Number of backlogs.
+        queues: u32,
+    },
+    /// The backlog of a durable subscription; `None` if there is no such subscription, and none was to be created.
+    Attached(Option<QueueId>),
+    /// The number of messages that went with a durable subscription; `None` if there is none, or it was attached since.
+    SubscriptionRemoved(Option<u64>),
+    /// Whether the exchange is new.
+    ExchangeDeclared(bool),
+    /// Whether the binding is new.
+    Bound(bool),
+    /// Number of bindings that were removed.
+    Unbound(usize),
+    /// A message was published to an exchange.
+    Routed {
+        /// Number of queues that have it.
+        queues: usize,
+    },
+    /// A command about topics or exchanges that changed nothing.
+    Refused(RoutingRefusal),
 }
 
-/// What the dispatch of a leader has to know of a command beyond its [`boltq_core::StorageEffect`]s.
+/// What has to be known of a command beyond its [`boltq_core::StorageEffect`]s: by the dispatch of a leader, and by who
+/// tells messages of topics to those who listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// An attempt failed, and the message waits for the next one.
     Failed {
         /// The message.
         place: Place,
+    },
+    /// Messages were published to a topic. All offsets are in the data of the entry.
+    TopicPublished {
+        /// Where the name of the topic is.
+        topic: u32,
+        /// Its length.
+        topic_bytes: u32,
+        /// Number of records, at least 1.
+        count: u32,
+        /// Where they are, one after the other.
+        records: u32,
+        /// Bytes of all of them.
+        records_bytes: u32,
     },
 }
 

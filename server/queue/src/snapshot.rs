@@ -2,7 +2,7 @@
 //! numbers and what is neither done nor waiting in line.
 //!
 //! ```text
-//! u8  format, 1
+//! u8  format: 2, or 1 if there are no topics and exchanges; then they are left out, and versions without them can read it
 //! u64 time, Unix milliseconds
 //! u8  1 if there is a salt, else 0; u64 salt
 //! u64 published, u64 acked, u64 nacked, u64 expired, u64 dead-lettered, u64 purged
@@ -14,6 +14,7 @@
 //!         u32 number of finished ranges; each: u64 first, u64 end
 //!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
 //!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
+//! topics and exchanges, see `routing/snapshot.rs`
 //! ```
 //!
 //! Integers are little-endian. Reading checks every invariant of the machine, conservation included: bytes that are
@@ -31,15 +32,18 @@ use crate::machine::{Due, Machine, Queue};
 use crate::outcome::Totals;
 use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
+use crate::routing;
 use crate::window::{Failure, Window};
 
-const FORMAT: u8 = 1;
+const FORMAT_QUEUES: u8 = 1;
+const FORMAT_ROUTING: u8 = 2;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 const COUNT_MAX: u64 = 1 << 62;
 
 pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     let mut out = BytesMut::new();
-    out.put_u8(FORMAT);
+    let routes = !machine.routing.is_empty();
+    out.put_u8(if routes { FORMAT_ROUTING } else { FORMAT_QUEUES });
     out.put_u64_le(machine.now.0);
     out.put_u8(u8::from(machine.salt.is_some()));
     out.put_u64_le(machine.salt.unwrap_or_default().0);
@@ -57,6 +61,9 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     codec::put_len(&mut out, machine.queues.len());
     for queue in &machine.queues {
         write_queue(queue, &mut out);
+    }
+    if routes {
+        routing::snapshot::write(machine, &mut out);
     }
     out.into()
 }
@@ -97,7 +104,7 @@ fn write_window(window: &Window, out: &mut BytesMut) {
 pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     let mut reader = Reader::new(bytes);
     let format = reader.u8("snapshot format")?;
-    if format != FORMAT {
+    if !matches!(format, FORMAT_QUEUES | FORMAT_ROUTING) {
         return Err(DecodeError::Unknown {
             what: "snapshot format",
             value: u64::from(format),
@@ -115,12 +122,21 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
         check(twice.is_none(), "queues", "two have the same name")?;
         machine.queues.push(queue);
     }
+    if format == FORMAT_ROUTING {
+        routing::snapshot::read(&mut machine, &mut reader)?;
+        let routes = !machine.routing.is_empty();
+        check(
+            routes,
+            "snapshot format",
+            "it is that with topics and exchanges, and there are none",
+        )?;
+    }
     check(reader.is_empty(), "snapshot", "there are bytes behind its end")?;
     check_conservation(&machine)?;
     Ok(machine)
 }
 
-fn check(holds: bool, what: &'static str, why: &'static str) -> Result<(), DecodeError> {
+pub(crate) fn check(holds: bool, what: &'static str, why: &'static str) -> Result<(), DecodeError> {
     if holds {
         return Ok(());
     }
@@ -274,10 +290,12 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused_without_panic(mut bytes: Vec<u8>) {
             let _ = Machine::restore(&bytes);
-            if let Some(format) = bytes.first_mut() {
-                *format = FORMAT;
+            for known in [FORMAT_QUEUES, FORMAT_ROUTING] {
+                if let Some(format) = bytes.first_mut() {
+                    *format = known;
+                }
+                let _ = Machine::restore(&bytes);
             }
-            let _ = Machine::restore(&bytes);
         }
     }
 
@@ -418,8 +436,8 @@ mod tests {
     #[test]
     fn a_snapshot_from_the_future_is_refused_by_number() {
         let mut bytes = Machine::default().snapshot();
-        bytes[0] = 2;
+        bytes[0] = 3;
         let error = Machine::restore(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "snapshot format: 2 is unknown to this version");
+        assert_eq!(error.to_string(), "snapshot format: 3 is unknown to this version");
     }
 }

@@ -3,13 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use boltq_core::{Applied, IdSalt, MessageId, Millis, RecordBuilder, Seq, StateMachine, StorageEffect, StreamId};
+use boltq_core::{
+    Applied, IdSalt, MessageId, Millis, Origin, RecordBuilder, Seq, StateMachine, StorageEffect, StreamId,
+};
 use boltq_queue::command::{self, FailWriter, PublishWriter, Settle, SettleWriter};
-use boltq_queue::{Handle, Machine, Outcome, Place, Plane, Run, Settings};
+use boltq_queue::{ExchangeKind, Handle, HeaderRule, Machine, Outcome, Place, Plane, Run, Settings};
 use bytes::BytesMut;
 
 const COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-v1.txt");
 const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v1.txt");
+/// Topics and exchanges, which came later.
+const ROUTING_COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-v2.txt");
+/// Of all commands, those of version 1 first.
+const ROUTING_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v2.txt");
 /// When the commands were applied.
 const TIME: Millis = Millis(1_767_225_600_000);
 
@@ -109,21 +115,152 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
     ]
 }
 
-fn recorded_commands() -> Vec<(&'static str, Vec<u8>)> {
-    let command = |line: &'static str| {
+/// Every command about topics and exchanges.
+fn routing_commands() -> Vec<(&'static str, BytesMut)> {
+    let write = |write: fn(&mut BytesMut)| {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        out
+    };
+    let origin = |exchange, routing_key| Origin {
+        id: MessageId([0xCD; 16]),
+        exchange,
+        routing_key,
+    };
+    let routed = |out: &mut BytesMut, origin| {
+        let builder = RecordBuilder {
+            json: true,
+            priority: 4,
+            published_ns: 1_767_225_600_000_000_000,
+            expires: Some(TIME.plus(90_000)),
+            due: None,
+            id: None,
+            payload: br#"{"n":2}"#,
+        };
+        builder.write_routed(Some(origin), [("k", "v")].into_iter(), out);
+    };
+    let mut publish_topic = BytesMut::new();
+    let writer = PublishWriter::begin_topic(&mut publish_topic, "prices");
+    (0..2).for_each(|_| routed(&mut publish_topic, origin("", "")));
+    writer.finish(&mut publish_topic, 2);
+    let mut publish_exchange = BytesMut::new();
+    command::begin_publish_exchange(&mut publish_exchange, "orders", "eu.new");
+    routed(&mut publish_exchange, origin("orders", "eu.new"));
+    vec![
+        ("attach", write(|out| command::attach(out, "prices", "edge-3", true))),
+        (
+            "attach_other",
+            write(|out| command::attach(out, "prices", "edge-4", true)),
+        ),
+        (
+            "attach_again",
+            write(|out| command::attach(out, "prices", "edge-4", false)),
+        ),
+        ("publish_topic", publish_topic),
+        (
+            "remove_subscription",
+            write(|out| command::remove_subscription(out, "prices", "edge-4", TIME)),
+        ),
+        (
+            "declare_direct",
+            write(|out| command::declare_exchange(out, "gone", ExchangeKind::Direct, false, None)),
+        ),
+        (
+            "declare_fanout",
+            write(|out| command::declare_exchange(out, "all", ExchangeKind::Fanout, true, None)),
+        ),
+        (
+            "declare_topic",
+            write(|out| command::declare_exchange(out, "orders", ExchangeKind::Topic, true, Some("by headers"))),
+        ),
+        (
+            "declare_headers",
+            write(|out| command::declare_exchange(out, "by headers", ExchangeKind::Headers, true, None)),
+        ),
+        ("delete_exchange", write(|out| command::delete_exchange(out, "gone"))),
+        (
+            "bind_pattern",
+            write(|out| command::bind(out, "orders", "jobs", "eu.#", &HeaderRule::default())),
+        ),
+        (
+            "bind_all",
+            write(|out| {
+                let rule = HeaderRule::new(true, [("region", "eu"), ("kind", "")]);
+                command::bind(out, "by headers", "jobs", "", &rule);
+            }),
+        ),
+        (
+            "bind_any",
+            write(|out| {
+                let rule = HeaderRule::new(false, [("region", "eu")]);
+                command::bind(out, "by headers", "größe", "x", &rule);
+            }),
+        ),
+        ("unbind", write(|out| command::unbind(out, "by headers", "größe", "x"))),
+        ("publish_exchange", publish_exchange),
+    ]
+}
+
+fn recorded(commands: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    commands.lines().map(|line| {
         let (name, bytes) = line.split_once(' ').unwrap();
         (name, unhex(bytes))
-    };
-    COMMANDS.lines().map(command).collect()
+    })
+}
+
+fn recorded_commands() -> Vec<(&'static str, Vec<u8>)> {
+    recorded(COMMANDS).collect()
+}
+
+fn assert_written(commands: &[(&'static str, BytesMut)], recorded: &str) {
+    let line = |(name, bytes): &(&str, BytesMut)| format!("{name} {}", hex(bytes));
+    let written: Vec<_> = commands.iter().map(line).collect();
+    assert_eq!(written, recorded.lines().collect::<Vec<_>>());
 }
 
 #[test]
 fn commands_are_written_as_they_were() {
-    let written: Vec<_> = commands()
-        .iter()
-        .map(|(name, bytes)| format!("{name} {}", hex(bytes)))
+    assert_written(&commands(), COMMANDS);
+    assert_written(&routing_commands(), ROUTING_COMMANDS);
+}
+
+#[test]
+fn recorded_commands_about_topics_and_exchanges_lead_to_their_snapshot() {
+    let mut machine = Machine::restore(&unhex(SNAPSHOT)).unwrap();
+    for (name, command) in recorded(ROUTING_COMMANDS) {
+        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        match name {
+            "publish_topic" => assert_eq!(outcome, Outcome::PublishedTopic { queues: 2 }),
+            "remove_subscription" => assert_eq!(outcome, Outcome::SubscriptionRemoved(Some(2))),
+            "publish_exchange" => assert_eq!(outcome, Outcome::Routed { queues: 1 }),
+            _ => assert!(!matches!(outcome, Outcome::Refused(_)), "{name}"),
+        }
+    }
+    assert_eq!(hex(&machine.snapshot()), ROUTING_SNAPSHOT.trim());
+}
+
+#[test]
+fn the_recorded_snapshot_with_topics_and_exchanges_means_what_it_meant() {
+    let machine = Machine::restore(&unhex(ROUTING_SNAPSHOT)).unwrap();
+    assert_eq!(machine.topics().collect::<Vec<_>>(), [("prices", 1)]);
+    let (id, subscription) = machine.subscriptions("prices").next().unwrap();
+    assert_eq!((id, subscription.attached), ("edge-3", TIME));
+    assert_eq!(machine.queue_name(subscription.queue), Some("prices:edge-3"));
+    let exchanges: Vec<_> = machine
+        .exchanges()
+        .map(|(name, exchange)| (name, exchange.kind(), exchange.alternate(), exchange.binding_count()))
         .collect();
-    assert_eq!(written, COMMANDS.lines().collect::<Vec<_>>());
+    assert_eq!(
+        exchanges,
+        [
+            ("all", ExchangeKind::Fanout, None, 0),
+            ("by headers", ExchangeKind::Headers, None, 1),
+            ("orders", ExchangeKind::Topic, Some("by headers"), 1),
+        ]
+    );
+    let binding = machine.exchange("by headers").unwrap().bindings().next().unwrap();
+    let rule = HeaderRule::new(true, [("kind", ""), ("region", "eu")]);
+    assert_eq!(binding, ("", machine.queue("jobs").unwrap(), &rule));
 }
 
 #[test]

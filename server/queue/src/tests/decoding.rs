@@ -4,8 +4,9 @@ use boltq_core::{Applied, Millis, StateMachine};
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, Message, dead_letter, fail, publish, settle, token};
-use crate::Machine;
-use crate::command::Settle;
+use super::routing::{attach, publish_exchange, publish_topic, written};
+use crate::command::{self, Settle};
+use crate::{ExchangeKind, HeaderRule, Machine};
 
 /// A command of every kind, with something for each to act on.
 fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
@@ -20,7 +21,11 @@ fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
     crate::command::purge(&mut purge, &[places[0].into(), places[2].into()]);
     let mut declare = bytes::BytesMut::new();
     crate::command::declare(&mut declare, "other");
-    [
+    let routing = routing_commands();
+    for command in &routing {
+        fixture.apply(command);
+    }
+    let commands = [
         publish("q", &[due, Message::default()]),
         settle(Settle::Ack, &places),
         settle(Settle::Expire, &places),
@@ -28,9 +33,26 @@ fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
         dead_letter(places[1], "dead", Message::default()),
         purge,
         declare,
+    ];
+    let commands = commands.into_iter().chain(routing);
+    commands.map(|command| command.to_vec()).collect()
+}
+
+/// Each kind of command about topics and exchanges, the removals last.
+fn routing_commands() -> Vec<bytes::BytesMut> {
+    let rule = HeaderRule::new(true, [("k", "v")]);
+    vec![
+        attach("t", "x"),
+        publish_topic("t", &[Message::default()]),
+        written(|out| command::declare_exchange(out, "h", ExchangeKind::Headers, true, Some("p"))),
+        written(|out| command::declare_exchange(out, "p", ExchangeKind::Topic, false, None)),
+        written(|out| command::bind(out, "h", "q", "", &rule)),
+        written(|out| command::bind(out, "p", "q", "a.#.*", &HeaderRule::default())),
+        publish_exchange("h", "a.b", &[("k", "w")], 2),
+        written(|out| command::unbind(out, "h", "q", "k")),
+        written(|out| command::delete_exchange(out, "never there")),
+        written(|out| command::remove_subscription(out, "t", "x", Millis(1))),
     ]
-    .map(|command| command.to_vec())
-    .into()
 }
 
 #[test]
@@ -82,7 +104,7 @@ fn use_it(machine: Machine, commands: &[Vec<u8>], now: Millis) {
     let mut plane = crate::Plane::new(machine, super::fixture::SETTINGS);
     plane.lead(boltq_core::Term(1), now);
     let mut leased = Vec::new();
-    for id in 0..3 {
+    for id in 0..4 {
         plane.lease(crate::QueueId(id), super::fixture::ANN, 10, 1, now, &mut leased);
         plane.peek(crate::QueueId(id), 10, now, &mut Vec::new());
     }
@@ -96,7 +118,7 @@ fn use_it(machine: Machine, commands: &[Vec<u8>], now: Millis) {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_command_or_refused(tag in 0u8..10, mut bytes: Vec<u8>, time: u64, offset: u32) {
+    fn any_bytes_are_a_command_or_refused(tag in 0u8..18, mut bytes: Vec<u8>, time: u64, offset: u32) {
         let mut fixture = Fixture::new();
         commands(&mut fixture);
         bytes.insert(0, tag);

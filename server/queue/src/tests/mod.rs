@@ -5,5 +5,7 @@ mod fixture;
 mod leadership;
 mod model;
 mod random;
+mod routing;
+mod routing_random;
 mod rules;
 mod settling;

@@ -1,0 +1,419 @@
+//! Random commands about topics and exchanges against lists that are looked through: the same queues are chosen, messages are
+//! conserved, records are freed once, replicas stay equal, and the state survives a snapshot after every step.
+
+use std::collections::BTreeSet;
+
+use boltq_core::{Applied, Millis, StateMachine, Term};
+use bytes::{BufMut, BytesMut};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::fixture::{Message, SETTINGS, settle};
+use super::model::{Model, State, Store};
+use super::routing::{attach, publish_exchange, publish_topic, written};
+use crate::command::{self, Settle};
+use crate::{ExchangeKind, HeaderRule, Machine, Outcome, Plane, QueueId, RoutingRefusal};
+
+/// Bytes of the entry in front of the command.
+const OFFSET: u32 = 11;
+const TOPICS: [&str; 2] = ["t", "t:a"];
+const SUBSCRIPTIONS: [&str; 3] = ["a", "b", "a:b"];
+const EXCHANGES: [&str; 3] = ["e", "f", "g"];
+const QUEUES: [&str; 3] = ["q", "p", "t:a"];
+const KINDS: [ExchangeKind; 4] = [
+    ExchangeKind::Direct,
+    ExchangeKind::Fanout,
+    ExchangeKind::Topic,
+    ExchangeKind::Headers,
+];
+
+#[derive(Debug, Clone)]
+enum Step {
+    PublishTopic(usize, Vec<u8>),
+    Attach(usize, usize, bool),
+    /// Unless it was attached so many ms ago or later.
+    Remove(usize, usize, u64),
+    Declare(usize, usize, Option<usize>),
+    Delete(usize),
+    Bind(usize, usize, String, Option<(bool, Vec<(u8, u8)>)>),
+    Unbind(usize, usize, String),
+    PublishExchange(Option<usize>, String, Vec<(u8, u8)>, u8),
+    Ack(Index),
+    Pass(u64),
+    FailOver,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || "([ab*#]\\.){0,2}[ab*#]?";
+    let pairs = || prop::collection::vec((0u8..3, 0u8..2), 0..3);
+    prop_oneof![
+        4 => (0usize..2, prop::collection::vec(0u8..=9, 0..4)).prop_map(|(topic, messages)| Step::PublishTopic(topic, messages)),
+        4 => (0usize..2, 0usize..3, any::<bool>()).prop_map(|(topic, id, create)| Step::Attach(topic, id, create)),
+        2 => (0usize..2, 0usize..3, 0u64..100).prop_map(|(topic, id, ms)| Step::Remove(topic, id, ms)),
+        3 => (0usize..3, 0usize..4, prop::option::of(0usize..3)).prop_map(|(name, kind, alternate)| Step::Declare(name, kind, alternate)),
+        1 => (0usize..3).prop_map(Step::Delete),
+        8 => (0usize..3, 0usize..3, key(), prop::option::of((any::<bool>(), pairs())))
+            .prop_map(|(exchange, queue, key, rule)| Step::Bind(exchange, queue, key, rule)),
+        2 => (0usize..3, 0usize..3, key()).prop_map(|(exchange, queue, key)| Step::Unbind(exchange, queue, key)),
+        8 => (prop::option::weighted(0.9, 0usize..3), "([ab]\\.){0,2}[ab]?", pairs(), 0u8..=9)
+            .prop_map(|(exchange, key, headers, priority)| Step::PublishExchange(exchange, key, headers, priority)),
+        4 => any::<Index>().prop_map(Step::Ack),
+        2 => (0u64..100).prop_map(Step::Pass),
+        1 => Just(Step::FailOver),
+    ]
+}
+
+struct Binding {
+    queue: &'static str,
+    key: String,
+    rule: (bool, Vec<(u8, u8)>),
+}
+
+struct Exchange {
+    name: &'static str,
+    kind: ExchangeKind,
+    alternate: Option<&'static str>,
+    bindings: Vec<Binding>,
+}
+
+struct Subscription {
+    topic: &'static str,
+    id: &'static str,
+    attached: Millis,
+}
+
+fn matches(pattern: &[&str], key: &[&str]) -> bool {
+    match (pattern.split_first(), key.split_first()) {
+        (None, None) => true,
+        (Some((&"#", rest)), None) => matches(rest, key),
+        (Some((&"#", rest)), Some((_, fewer))) => matches(rest, key) || matches(pattern, fewer),
+        (Some((word, rest)), Some((same, fewer))) => (*word == "*" || word == same) && matches(rest, fewer),
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+impl Exchange {
+    fn chooses(&self, binding: &Binding, key: &str, headers: &[(u8, u8)]) -> bool {
+        let words = |key: &str| key.split('.').map(str::to_owned).collect::<Vec<_>>();
+        let (pattern, key_words) = (words(&binding.key), words(key));
+        let last = |of: &[(u8, u8)], key| {
+            of.iter()
+                .rev()
+                .find(|(there, _)| *there == key)
+                .map(|(_, value)| *value)
+        };
+        let (all, pairs) = &binding.rule;
+        let mut there = pairs.iter().map(|(key, _)| last(headers, *key) == last(pairs, *key));
+        match self.kind {
+            ExchangeKind::Direct => binding.key == key,
+            ExchangeKind::Fanout => true,
+            ExchangeKind::Topic => matches(
+                &pattern.iter().map(String::as_str).collect::<Vec<_>>(),
+                &key_words.iter().map(String::as_str).collect::<Vec<_>>(),
+            ),
+            ExchangeKind::Headers if pairs.is_empty() => true,
+            ExchangeKind::Headers if *all => there.all(|there| there),
+            ExchangeKind::Headers => there.any(|there| there),
+        }
+    }
+}
+
+struct World {
+    plane: Plane,
+    replica: Machine,
+    model: Model,
+    store: Store,
+    term: Term,
+    now: Millis,
+    subscriptions: Vec<Subscription>,
+    exchanges: Vec<Exchange>,
+}
+
+/// Headers as text; of a key given twice the last counts.
+fn text(pairs: &[(u8, u8)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
+
+fn rule(rule: &(bool, Vec<(u8, u8)>)) -> HeaderRule {
+    let pairs = text(&rule.1);
+    HeaderRule::new(rule.0, pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+impl World {
+    fn new() -> Self {
+        let mut plane = Plane::new(Machine::default(), SETTINGS);
+        plane.lead(Term(1), Millis(1_000));
+        Self {
+            plane,
+            replica: Machine::default(),
+            model: Model::default(),
+            store: Store::default(),
+            term: Term(1),
+            now: Millis(1_000),
+            subscriptions: Vec::new(),
+            exchanges: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, command: &[u8]) -> Outcome {
+        let (mut applied, mut again) = (Applied::default(), Applied::default());
+        let outcome = self.plane.apply(self.now, command, OFFSET, &mut applied).unwrap();
+        self.replica = Machine::restore(&self.replica.snapshot()).unwrap();
+        assert_eq!(
+            outcome,
+            self.replica.apply(self.now, command, OFFSET, &mut again).unwrap()
+        );
+        assert_eq!((&applied.storage, &applied.effects), (&again.storage, &again.effects));
+        assert_eq!(self.plane.machine().snapshot(), self.replica.snapshot());
+        let mut entry = BytesMut::new();
+        entry.put_bytes(0xEE, OFFSET as usize);
+        entry.put_slice(command);
+        self.store.follow(&entry, &applied.storage);
+        outcome
+    }
+
+    fn queue(&self, name: &str) -> QueueId {
+        self.plane.queue(name).unwrap()
+    }
+
+    fn append(&mut self, queue: &str, priority: u8) {
+        let id = self.queue(queue);
+        self.model.append(id, Message { priority, due: None }, self.now);
+        self.model.totals.published += 1;
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::PublishTopic(topic, priorities) => self.publish_topic(TOPICS[topic], &priorities),
+            Step::Attach(topic, id, create) => self.attach(TOPICS[topic], SUBSCRIPTIONS[id], create),
+            Step::Remove(topic, id, ms) => self.remove(TOPICS[topic], SUBSCRIPTIONS[id], Millis(self.now.0 - ms)),
+            Step::Declare(name, kind, alternate) => {
+                self.declare(EXCHANGES[name], KINDS[kind], alternate.map(|name| EXCHANGES[name]));
+            }
+            Step::Delete(name) => {
+                let outcome = self.apply(&written(|out| command::delete_exchange(out, EXCHANGES[name])));
+                let there = self
+                    .exchanges
+                    .iter()
+                    .position(|exchange| exchange.name == EXCHANGES[name]);
+                let wanted = there.map_or(Outcome::Refused(RoutingRefusal::NoExchange), |at| {
+                    self.exchanges.remove(at);
+                    Outcome::Done
+                });
+                assert_eq!(outcome, wanted);
+            }
+            Step::Bind(exchange, queue, key, of) => {
+                self.bind(EXCHANGES[exchange], QUEUES[queue], &key, of.unwrap_or_default());
+            }
+            Step::Unbind(exchange, queue, key) => self.unbind(EXCHANGES[exchange], QUEUES[queue], &key),
+            Step::PublishExchange(exchange, key, headers, priority) => {
+                self.publish_exchange(exchange.map(|at| EXCHANGES[at]), &key, &headers, priority);
+            }
+            Step::Ack(index) => {
+                if !self.model.entries.is_empty() {
+                    let place = index.get(&self.model.entries).place;
+                    self.apply(&settle(Settle::Ack, &[place]));
+                    let (done, _) = self.model.finish(&[place]);
+                    self.model.totals.acked += done.len() as u64;
+                }
+            }
+            Step::Pass(ms) => self.now = self.now.plus(ms),
+            Step::FailOver => {
+                self.term.0 += 1;
+                let machine = Machine::restore(&self.plane.machine().snapshot()).unwrap();
+                self.plane = Plane::new(machine, SETTINGS);
+                self.plane.lead(self.term, self.now);
+                self.model.lead(self.now);
+            }
+        }
+    }
+
+    fn publish_topic(&mut self, topic: &'static str, priorities: &[u8]) {
+        let messages: Vec<_> = priorities
+            .iter()
+            .map(|priority| Message {
+                priority: *priority,
+                due: None,
+            })
+            .collect();
+        let outcome = self.apply(&publish_topic(topic, &messages));
+        let subscriptions = self
+            .subscriptions
+            .iter()
+            .filter(|subscription| subscription.topic == topic);
+        let queues: Vec<_> = subscriptions
+            .map(|subscription| crate::backlog_queue(topic, subscription.id))
+            .collect();
+        for queue in queues.iter().filter(|_| !messages.is_empty()) {
+            // In the order of publishing, whatever their priority.
+            messages.iter().for_each(|_| self.append(queue, 0));
+        }
+        let queues = if messages.is_empty() {
+            0
+        } else {
+            u32::try_from(queues.len()).unwrap()
+        };
+        assert_eq!(outcome, Outcome::PublishedTopic { queues });
+    }
+
+    fn attach(&mut self, topic: &'static str, id: &'static str, create: bool) {
+        let outcome = self.apply(&match create {
+            true => attach(topic, id),
+            false => written(|out| command::attach(out, topic, id, false)),
+        });
+        let backlog = crate::backlog_queue(topic, id);
+        let mut other = self
+            .subscriptions
+            .iter()
+            .filter(|there| (there.topic, there.id) != (topic, id));
+        let taken = other.any(|there| crate::backlog_queue(there.topic, there.id) == backlog);
+        let now = self.now;
+        let there = self
+            .subscriptions
+            .iter_mut()
+            .find(|there| (there.topic, there.id) == (topic, id));
+        match there {
+            Some(there) => there.attached = now,
+            None if !create => return assert_eq!(outcome, Outcome::Attached(None)),
+            None if taken => return assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}"),
+            None => self.subscriptions.push(Subscription {
+                topic,
+                id,
+                attached: now,
+            }),
+        }
+        assert_eq!(outcome, Outcome::Attached(Some(self.queue(&backlog))));
+    }
+
+    fn remove(&mut self, topic: &'static str, id: &'static str, until: Millis) {
+        let outcome = self.apply(&written(|out| command::remove_subscription(out, topic, id, until)));
+        let is_it = |there: &Subscription| (there.topic, there.id) == (topic, id) && there.attached <= until;
+        let Some(at) = self.subscriptions.iter().position(is_it) else {
+            return assert_eq!(outcome, Outcome::SubscriptionRemoved(None));
+        };
+        self.subscriptions.remove(at);
+        let queue = self.queue(&crate::backlog_queue(topic, id));
+        let open = self
+            .model
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.queue == queue && entry.state != State::Done);
+        let removed = open.map(|entry| entry.state = State::Done).count() as u64;
+        self.model.totals.purged += removed;
+        assert_eq!(outcome, Outcome::SubscriptionRemoved(Some(removed)));
+    }
+
+    fn declare(&mut self, name: &'static str, kind: ExchangeKind, alternate: Option<&'static str>) {
+        let outcome = self.apply(&written(|out| {
+            command::declare_exchange(out, name, kind, true, alternate);
+        }));
+        let there = self.exchanges.iter().find(|exchange| exchange.name == name);
+        let wanted = match there {
+            Some(there) if there.kind != kind => Outcome::Refused(RoutingRefusal::OtherKind(there.kind)),
+            Some(_) => Outcome::ExchangeDeclared(false),
+            None => Outcome::ExchangeDeclared(true),
+        };
+        assert_eq!(outcome, wanted);
+        if there.is_none() {
+            self.exchanges.push(Exchange {
+                name,
+                kind,
+                alternate,
+                bindings: Vec::new(),
+            });
+        }
+    }
+
+    fn bind(&mut self, exchange: &str, queue: &'static str, key: &str, of: (bool, Vec<(u8, u8)>)) {
+        let written_rule = rule(&of);
+        let outcome = self.apply(&written(|out| command::bind(out, exchange, queue, key, &written_rule)));
+        let Some(exchange) = self.exchanges.iter_mut().find(|there| there.name == exchange) else {
+            return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
+        };
+        let headers = exchange.kind == ExchangeKind::Headers;
+        let is_it = |there: &Binding| {
+            there.queue == queue && there.key == key && (!headers || rule(&there.rule) == written_rule)
+        };
+        assert_eq!(outcome, Outcome::Bound(!exchange.bindings.iter().any(is_it)));
+        if outcome == Outcome::Bound(true) {
+            exchange.bindings.push(Binding {
+                queue,
+                key: key.to_owned(),
+                rule: of,
+            });
+        }
+    }
+
+    fn unbind(&mut self, exchange: &str, queue: &str, key: &str) {
+        let outcome = self.apply(&written(|out| command::unbind(out, exchange, queue, key)));
+        let Some(exchange) = self.exchanges.iter_mut().find(|there| there.name == exchange) else {
+            return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
+        };
+        let before = exchange.bindings.len();
+        exchange
+            .bindings
+            .retain(|there| there.queue != queue || there.key != key);
+        assert_eq!(outcome, Outcome::Unbound(before - exchange.bindings.len()));
+    }
+
+    fn publish_exchange(&mut self, exchange: Option<&str>, key: &str, headers: &[(u8, u8)], priority: u8) {
+        let pairs = text(headers);
+        let pairs: Vec<_> = pairs
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        let outcome = self.apply(&publish_exchange(exchange.unwrap_or_default(), key, &pairs, priority));
+        let wanted: BTreeSet<_> = match exchange {
+            None => BTreeSet::from([key.to_owned()]),
+            Some(name) => {
+                let find = |name| self.exchanges.iter().find(|there| there.name == name);
+                let Some(mut at) = find(name) else {
+                    return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
+                };
+                let mut chosen = BTreeSet::new();
+                // Three exchanges: after so many, they lead in a circle.
+                for _ in 0..3 {
+                    let bindings = at.bindings.iter().filter(|binding| at.chooses(binding, key, headers));
+                    chosen.extend(bindings.map(|binding| binding.queue.to_owned()));
+                    match at.alternate.and_then(find).filter(|_| chosen.is_empty()) {
+                        Some(alternate) => at = alternate,
+                        None => break,
+                    }
+                }
+                chosen
+            }
+        };
+        assert_eq!(outcome, Outcome::Routed { queues: wanted.len() });
+        wanted.iter().for_each(|queue| self.append(queue, priority));
+    }
+
+    fn check(&self) {
+        self.plane.check();
+        let totals = self.plane.totals();
+        assert_eq!(totals, self.model.totals);
+        let open = self.plane.machine().open_count();
+        assert_eq!((open, self.store.live_count()), (self.model.open_count(), open));
+        for (_, id, stats) in self.plane.queues() {
+            assert_eq!(stats, self.model.stats(id));
+            let mut peeked = Vec::new();
+            self.plane.peek(id, 1_000, self.now, &mut peeked);
+            assert_eq!(peeked, self.model.ready(id));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn routing_does_what_the_model_does(steps in prop::collection::vec(step(), 1..200)) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+            world.check();
+        }
+    }
+}

@@ -7,6 +7,8 @@ use prost::Message;
 const PROTOS: &[&str] = &[
     "boltq/type/v1/message.proto",
     "boltq/queue/v1/queue.proto",
+    "boltq/topic/v1/topic.proto",
+    "boltq/exchange/v1/exchange.proto",
     "boltq/admin/v1/admin.proto",
     "boltq/cluster/v1/cluster.proto",
 ];

@@ -21,6 +21,22 @@ pub mod queue {
     }
 }
 
+/// Topics: `boltq.topic.v1`.
+pub mod topic {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.topic.v1");
+    }
+}
+
+/// Exchanges: `boltq.exchange.v1`.
+pub mod exchange {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.exchange.v1");
+    }
+}
+
 /// Administration: `boltq.admin.v1`.
 pub mod admin {
     #[allow(missing_docs)]

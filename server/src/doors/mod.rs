@@ -2,6 +2,7 @@
 
 mod body;
 mod cluster_status;
+mod exchanges;
 pub mod grpc;
 pub mod http;
 pub mod intake;

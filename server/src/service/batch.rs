@@ -63,39 +63,14 @@ impl PublishBatch {
         if !same_queue {
             check_name(queue)?;
         }
-        let header_bytes: usize = headers.clone().map(|(key, value)| key.len() + value.len()).sum();
-        if header_bytes > HEADER_BYTES_MAX {
-            return Err(ServiceError::HeadersTooLarge { bytes: header_bytes });
-        }
-        let bytes = message.payload.len() + header_bytes;
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(ServiceError::MessageTooLarge { bytes });
-        }
+        check_size(message, headers.clone())?;
         if !same_queue {
             self.begin(queue);
         }
-        self.record(message).write(headers, self.proposal.buffer());
+        record(self.received, message).write(headers, self.proposal.buffer());
         self.in_command += 1;
         self.messages += 1;
         Ok(())
-    }
-
-    fn record<'a>(&self, message: &NewMessage<'a>) -> RecordBuilder<'a> {
-        let after = |ns: i64| {
-            // Up to the next millisecond: never early.
-            let ns = u64::try_from(ns).ok().filter(|ns| *ns > 0)?;
-            Some(Millis(self.received.unix_ns().saturating_add(ns).div_ceil(1_000_000)))
-        };
-        let priority = u8::try_from(message.priority.clamp(0, i64::from(PRIORITY_MAX))).unwrap_or(0);
-        RecordBuilder {
-            json: message.json,
-            priority,
-            published_ns: self.received.unix_ns(),
-            expires: after(message.ttl_ns),
-            due: after(message.delay_ns),
-            id: None,
-            payload: message.payload,
-        }
     }
 
     fn begin(&mut self, queue: &str) {
@@ -140,6 +115,41 @@ impl PublishBatch {
             });
         }
         self.proposal
+    }
+}
+
+/// Refuses what is over the limits of a message.
+pub(super) fn check_size<'h>(
+    message: &NewMessage<'_>,
+    headers: impl Iterator<Item = (&'h str, &'h str)>,
+) -> Result<(), ServiceError> {
+    let header_bytes: usize = headers.map(|(key, value)| key.len() + value.len()).sum();
+    if header_bytes > HEADER_BYTES_MAX {
+        return Err(ServiceError::HeadersTooLarge { bytes: header_bytes });
+    }
+    let bytes = message.payload.len() + header_bytes;
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(ServiceError::MessageTooLarge { bytes });
+    }
+    Ok(())
+}
+
+/// The record of a message that was received at `received`.
+pub(super) fn record<'a>(received: Instant, message: &NewMessage<'a>) -> RecordBuilder<'a> {
+    let after = |ns: i64| {
+        // Up to the next millisecond: never early.
+        let ns = u64::try_from(ns).ok().filter(|ns| *ns > 0)?;
+        Some(Millis(received.unix_ns().saturating_add(ns).div_ceil(1_000_000)))
+    };
+    let priority = u8::try_from(message.priority.clamp(0, i64::from(PRIORITY_MAX))).unwrap_or(0);
+    RecordBuilder {
+        json: message.json,
+        priority,
+        published_ns: received.unix_ns(),
+        expires: after(message.ttl_ns),
+        due: after(message.delay_ns),
+        id: None,
+        payload: message.payload,
     }
 }
 

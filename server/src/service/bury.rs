@@ -177,5 +177,5 @@ fn write_dead_letter(
         id: Some(id),
         payload: &record.payload,
     }
-    .write(kept.chain(history), out);
+    .write_routed(record.origin(), kept.chain(history), out);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use boltq_core::NameError;
 use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
+use boltq_queue::ExchangeKind;
 
 use crate::ack_level::AckLevel;
 
@@ -42,6 +43,26 @@ pub enum ServiceError {
     DeadLettersNotFound {
         /// The name, with its suffix.
         queue: String,
+    },
+    /// There is no exchange of this name.
+    #[error("exchange {exchange:?} not found")]
+    ExchangeNotFound {
+        /// The name.
+        exchange: String,
+    },
+    /// No exchange chooses in this way.
+    #[error("unknown exchange type {kind:?}")]
+    UnknownExchangeType {
+        /// What was asked for.
+        kind: String,
+    },
+    /// There is one of this name that chooses in another way.
+    #[error("exchange {exchange:?} already exists with type {kind}")]
+    ExchangeExists {
+        /// The name.
+        exchange: String,
+        /// How it chooses.
+        kind: ExchangeKind,
     },
     /// This node does not lead the group, or no longer.
     #[error("not the leader; {}", ask(leader))]
@@ -116,6 +137,9 @@ impl ServiceError {
             Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
+            Self::ExchangeNotFound { .. } => "EXCHANGE_NOT_FOUND",
+            Self::ExchangeExists { .. } => "EXCHANGE_EXISTS",
+            Self::UnknownExchangeType { .. } => "UNKNOWN_EXCHANGE_TYPE",
             Self::NotLeader { .. } => "NOT_LEADER",
             Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
@@ -144,6 +168,9 @@ impl ServiceError {
             | Self::AckLevelTooLow { .. }
             | Self::QueueNotFound { .. }
             | Self::DeadLettersNotFound { .. }
+            | Self::ExchangeNotFound { .. }
+            | Self::ExchangeExists { .. }
+            | Self::UnknownExchangeType { .. }
             | Self::Removed
             | Self::Storage { .. } => None,
         }

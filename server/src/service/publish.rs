@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use boltq_core::{LogIndex, MessageId};
 use boltq_log::Space;
 use boltq_queue::Outcome;
-use boltq_raft::{Early, InSyncError, ProposeError};
+use boltq_raft::{Early, InSyncError, Proposal, ProposeError};
 use tokio::time::Instant;
 
 use super::batch::PublishBatch;
@@ -88,13 +88,22 @@ impl Queues {
     /// # Errors
     /// The storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
+        let messages = batch.len();
+        self.admit_proposal(messages, batch.into_proposal(), level).await
+    }
+
+    pub(super) async fn admit_proposal(
+        &self,
+        messages: usize,
+        proposal: Proposal,
+        level: AckLevel,
+    ) -> Result<Admitted, ServiceError> {
         if self.inner.log.space() == Space::Full {
             return Err(ServiceError::StorageFull);
         }
         // Without a key, the answer could not be given.
         self.salt()?;
-        let messages = batch.len();
-        let admitting = self.inner.group.admit(batch.into_proposal());
+        let admitting = self.inner.group.admit(proposal);
         let proposal = admitting.await.map_err(|error| self.refused(&error))?;
         // While it waited, the disk may have become full, or others may have gone.
         if self.inner.log.space() == Space::Full {
@@ -143,6 +152,18 @@ impl Queues {
 
     async fn publish_stored(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
         let salt = self.salt()?;
+        let mut ids = Vec::with_capacity(admitted.messages);
+        for outcome in self.stored(admitted).await? {
+            let Outcome::Published(runs) = outcome else {
+                return Err(ServiceError::Stopped);
+            };
+            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
+        }
+        Ok(ids)
+    }
+
+    /// Proposes messages, and waits until as many nodes have them as is asked for.
+    pub(super) async fn stored(&self, admitted: Admitted) -> Result<Vec<Outcome>, ServiceError> {
         let group = &self.inner.group;
         let wait_from = group.may_wait_for_sync().then(Instant::now);
         let outcome = async {
@@ -150,18 +171,11 @@ impl Queues {
             placed.map_err(|error| self.refused(&error))
         };
         let (outcomes, entry) = self.confirmed(outcome).await?;
-        let mut ids = Vec::with_capacity(admitted.messages);
-        for outcome in outcomes {
-            let Outcome::Published(runs) = outcome else {
-                return Err(ServiceError::Stopped);
-            };
-            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
-        }
         if let Some(from) = wait_from {
             let in_sync = self.in_sync(entry, from).await;
             in_sync.map_err(|error| self.not_in_sync(error, admitted.messages))?;
         }
-        Ok(ids)
+        Ok(outcomes)
     }
 
     /// Waits for more than a majority for what is left of the time that an outcome may take.

@@ -18,6 +18,7 @@ use super::cluster::Clustering;
 use super::error::ServiceError;
 use super::expiry::Expiry;
 use super::publish::PublishCounts;
+use super::routed::Routing;
 use super::token::DeliveryToken;
 use crate::ack_level::AckLevel;
 use crate::plane::{Attachment, QueuePlane};
@@ -44,6 +45,7 @@ pub(super) struct Inner {
     /// The least that a publisher may ask to wait for.
     pub(super) min_ack_level: AckLevel,
     pub(super) publishes: Arc<PublishCounts>,
+    pub(super) routing: Routing,
     pub(super) started: std::time::Instant,
     pub(super) stop: CancellationToken,
     consumers: AtomicU64,
@@ -152,6 +154,7 @@ impl Queues {
                 confirm_max,
                 min_ack_level,
                 publishes: Arc::default(),
+                routing: Routing::new(random()),
                 started: std::time::Instant::now(),
                 stop,
                 consumers: AtomicU64::new(SWEEPER.0 + 1),

@@ -33,8 +33,6 @@ async fn commands_of_features_that_are_missing_say_so_and_keep_the_connection() 
         (0x02, "PUBLISH_TOPIC is not available in this version"),
         (0x10, "clustering is not enabled"),
         (0x11, "clustering is not enabled"),
-        (0x14, "EXCHANGE_DECLARE is not available in this version"),
-        (0x18, "PUBLISH_EXCHANGE is not available in this version"),
         (0x00, "unknown command: 0x00"),
         (0x0f, "unknown command: 0x0f"),
     ] {

@@ -41,6 +41,9 @@ pub mod command {
     pub const CLUSTER_STATUS: u8 = 0x12;
     pub const CONFIRM_SELECT: u8 = 0x13;
     pub const EXCHANGE_DECLARE: u8 = 0x14;
+    pub const EXCHANGE_DELETE: u8 = 0x15;
+    pub const BIND_QUEUE: u8 = 0x16;
+    pub const UNBIND_QUEUE: u8 = 0x17;
     pub const PUBLISH_EXCHANGE: u8 = 0x18;
 }
 

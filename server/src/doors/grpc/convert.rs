@@ -12,7 +12,8 @@ use tonic::Status;
 
 use super::error::invalid;
 use crate::service::{
-    Delivery, DeliveryToken, Handle, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, ServiceError, SettleError,
+    Delivery, DeliveryToken, Handle, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, RoutedBatch, ServiceError,
+    SettleError, delivered_headers,
 };
 
 /// Where a content type other than JSON is kept in a record.
@@ -25,6 +26,30 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
+    with_message(message, |new, headers| batch.push(queue, new, headers))
+}
+
+/// Adds a message to a batch, for an exchange.
+pub(super) fn push_exchange(
+    batch: &mut RoutedBatch,
+    exchange: &str,
+    key: &str,
+    message: &Message,
+) -> Result<(), ServiceError> {
+    let times = [("delay", &message.delay), ("ttl", &message.ttl)];
+    if let Some((name, _)) = times.into_iter().find(|(_, time)| time.is_some()) {
+        return Err(ServiceError::InvalidArgument {
+            what: format!("message.{name} is set; copies of a message to an exchange have none"),
+        });
+    }
+    with_message(message, |new, headers| batch.push_exchange(exchange, key, new, headers))
+}
+
+/// Hands a message with its headers to `push`.
+fn with_message<'m, R>(
+    message: &'m Message,
+    push: impl FnOnce(&NewMessage<'m>, HeaderPairs<'m>) -> Result<R, ServiceError>,
+) -> Result<R, ServiceError> {
     let json = message.content_type == JSON_CONTENT_TYPE;
     if json {
         check_json(&message.payload).map_err(|error| ServiceError::InvalidArgument {
@@ -43,15 +68,13 @@ pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> 
     let headers = message
         .headers
         .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()));
-    batch.push(
-        queue,
-        &new,
-        headers
-            .filter(move |(key, _)| !named || *key != CONTENT_TYPE_HEADER)
-            .chain(content_type),
-    )
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .filter(|(key, _)| !named || *key != CONTENT_TYPE_HEADER)
+        .chain(content_type);
+    push(&new, headers.collect::<Vec<_>>().into_iter())
 }
+
+type HeaderPairs<'m> = std::vec::IntoIter<(&'m str, &'m str)>;
 
 /// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
 /// strings that it skips.
@@ -134,11 +157,11 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
         String::new()
     };
     let mut headers = std::collections::BTreeMap::new();
-    for (key, value) in record.headers() {
+    for (key, value) in delivered_headers(record) {
         if key == CONTENT_TYPE_HEADER && !record.json {
-            value.clone_into(&mut content_type);
+            content_type = value.into_owned();
         } else {
-            headers.insert(key.to_owned(), value.to_owned());
+            headers.insert(key.to_owned(), value.into_owned());
         }
     }
     DeliveryProto {

@@ -17,8 +17,12 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::MessageTooLarge { .. }
         | ServiceError::HeadersTooLarge { .. }
         | ServiceError::AckLevelTooLow { .. }
+        | ServiceError::UnknownExchangeType { .. }
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
-        ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
+        ServiceError::QueueNotFound { .. }
+        | ServiceError::DeadLettersNotFound { .. }
+        | ServiceError::ExchangeNotFound { .. } => Code::NotFound,
+        ServiceError::ExchangeExists { .. } => Code::FailedPrecondition,
         ServiceError::StorageFull => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
         | ServiceError::NoMajority

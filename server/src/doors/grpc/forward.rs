@@ -36,14 +36,18 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Connections to former leaders that are kept.
 const CHANNELS_MAX: usize = 8;
 
-const SERVICE: &str = "/boltq.queue.v1.QueueService/";
-/// What every replica answers itself.
-const LOCAL: [&str; 3] = ["ListQueues", "GetQueue", "Peek"];
+/// Services of the queue plane, and what every replica answers itself of each.
+const SERVICES: [(&str, &[&str]); 2] = [
+    ("/boltq.queue.v1.QueueService/", &["ListQueues", "GetQueue", "Peek"]),
+    ("/boltq.exchange.v1.ExchangeService/", &["List", "ListBindings"]),
+];
 
 /// Whether only the leader can do it.
 fn needs_leader(path: &str) -> bool {
-    path.strip_prefix(SERVICE)
-        .is_some_and(|method| !LOCAL.contains(&method))
+    SERVICES.iter().any(|(service, local)| {
+        path.strip_prefix(service)
+            .is_some_and(|method| !local.contains(&method))
+    })
 }
 
 /// Wraps the services of a node.
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn only_reads_of_replicas_stay() {
         for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "PurgeQueue"] {
-            assert!(needs_leader(&format!("{SERVICE}{method}")), "{method}");
+            assert!(needs_leader(&format!("{}{method}", SERVICES[0].0)), "{method}");
         }
         for path in [
             "/boltq.queue.v1.QueueService/GetQueue",

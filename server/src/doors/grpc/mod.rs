@@ -5,6 +5,7 @@ mod auth;
 mod cluster;
 mod convert;
 mod error;
+mod exchange;
 mod forward;
 mod publish;
 mod queue;
@@ -14,6 +15,7 @@ use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
 use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
+use boltq_proto::exchange::v1::exchange_service_server::ExchangeServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -26,6 +28,7 @@ use self::admin::AdminDoor;
 use self::auth::ApiKeyLayer;
 use self::cluster::ClusterDoor;
 pub(super) use self::error::DOMAIN;
+use self::exchange::ExchangeDoor;
 use self::forward::ForwardLayer;
 use self::queue::QueueDoor;
 use crate::config::ApiKey;
@@ -53,6 +56,9 @@ pub fn router(
     let queue = QueueServiceServer::new(QueueDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
+    let exchange = ExchangeServiceServer::new(ExchangeDoor::new(queues.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
     let reflection = || {
@@ -62,6 +68,7 @@ pub fn router(
     };
     // Older grpcurl asks for the alpha version of reflection only.
     let routes = Routes::new(queue)
+        .add_service(exchange)
         .add_service(admin)
         .add_service(cluster)
         .add_service(health)

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::router::{self, AdminDoor};
-use super::{cluster_metrics, group_metrics, publish_metrics};
+use super::{cluster_metrics, group_metrics, publish_metrics, routing_metrics};
 use crate::cluster::{QUEUE_GROUP, group_name};
 use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
@@ -21,6 +21,7 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
     publish_metrics::put(&mut exposition, door.queues.publish_counts());
+    routing_metrics::put(&mut exposition, door.queues.routing_counts());
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
     match door.clustering.status() {

@@ -5,11 +5,15 @@
 mod access;
 mod cluster;
 mod cluster_metrics;
+mod exchange;
+mod forward;
 mod group_metrics;
 mod health;
 mod metrics;
 mod publish_metrics;
+mod refusal;
 mod router;
+mod routing_metrics;
 mod stats;
 
 pub use router::router;

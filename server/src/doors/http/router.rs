@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 
-use super::{access, cluster, health, metrics, stats};
+use super::{access, cluster, exchange, forward, health, metrics, stats};
 use crate::config::ApiKey;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Queues};
@@ -30,6 +30,8 @@ pub fn router(queues: Queues, clustering: Clustering, api_key: ApiKey, metrics: 
         api_key,
         metrics,
     };
+    // After the method is known to be right, and before anything else.
+    let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);
     Router::new()
         .route("/health", any(health::alive))
         .route("/livez", any(health::alive))
@@ -40,6 +42,11 @@ pub fn router(queues: Queues, clustering: Clustering, api_key: ApiKey, metrics: 
         .route("/cluster/join", post(cluster::join))
         .route("/cluster/leave", post(cluster::leave))
         .route("/cluster/transfer", post(cluster::transfer))
+        .route("/exchange/declare", post(exchange::declare).route_layer(leads.clone()))
+        .route("/exchange/delete", post(exchange::delete).route_layer(leads.clone()))
+        .route("/exchange/bind", post(exchange::bind).route_layer(leads.clone()))
+        .route("/exchange/unbind", post(exchange::unbind).route_layer(leads.clone()))
+        .route("/exchange/publish", post(exchange::publish).route_layer(leads.clone()))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
         .layer(middleware::from_fn_with_state(door.clone(), access::check))

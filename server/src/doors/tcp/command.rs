@@ -15,6 +15,11 @@ pub(super) enum Command {
     ClusterJoin,
     ClusterLeave,
     ClusterStatus,
+    ExchangeDeclare,
+    ExchangeDelete,
+    BindQueue,
+    UnbindQueue,
+    PublishExchange,
     /// In the protocol, and not in this version; with the name that the protocol has for it.
     Unavailable(&'static str),
     /// Not in the protocol.
@@ -37,11 +42,11 @@ impl Command {
             0x11 => Self::ClusterLeave,
             0x12 => Self::ClusterStatus,
             0x13 => Self::ConfirmSelect,
-            0x14 => Self::Unavailable("EXCHANGE_DECLARE"),
-            0x15 => Self::Unavailable("EXCHANGE_DELETE"),
-            0x16 => Self::Unavailable("BIND_QUEUE"),
-            0x17 => Self::Unavailable("UNBIND_QUEUE"),
-            0x18 => Self::Unavailable("PUBLISH_EXCHANGE"),
+            0x14 => Self::ExchangeDeclare,
+            0x15 => Self::ExchangeDelete,
+            0x16 => Self::BindQueue,
+            0x17 => Self::UnbindQueue,
+            0x18 => Self::PublishExchange,
             other => Self::Unknown(other),
         }
     }

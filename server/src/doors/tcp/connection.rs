@@ -18,8 +18,8 @@ use super::command::Command;
 use super::frame::{self, HEADER_BYTES, Start};
 use super::input::{self, Input, InputError};
 use super::reply::{self, Confirm, Refusal};
-use super::request::{ClusterJoin, Request, Single};
-use super::run::{Next, PublishRun, Run};
+use super::request::{ClusterJoin, ExchangeChange, Request, Single};
+use super::run::{Next, PublishRun, RoutedRun, Run};
 use crate::cluster::ClusterError;
 use crate::config::{ApiKey, ServerConfig};
 use crate::service::{
@@ -223,6 +223,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         match run {
             None => return Ok(()),
             Some(Run::Publish(run)) => self.publish(run).await,
+            Some(Run::Routed(run)) => self.publish_routed(run).await,
             Some(Run::Settle { how, ids }) => self.settle(how, &ids).await,
             Some(Run::Consume { queue, count }) => self.consume(&queue, count).await?,
         }
@@ -249,6 +250,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Ok((_, None)) => reply::refusal(&mut self.out, &failure),
                 Err(refusal) => reply::refusal(&mut self.out, &refusal),
             }
+        }
+    }
+
+    async fn publish_routed(&mut self, run: RoutedRun<'_>) {
+        let published = match run.batch {
+            Ok(batch) => batch.publish().await.map_err(|error| Refusal::from(&error)),
+            Err(refusal) => Err(refusal),
+        };
+        let failure = published.as_ref().err().cloned();
+        let failure = failure.unwrap_or(Refusal::from(&ServiceError::Stopped));
+        let mut answers = published.unwrap_or_default().into_iter();
+        for request in run.requests {
+            match request.map(|topic| (topic, answers.next())) {
+                Ok((topic, Some(Ok(routed)))) => {
+                    let confirm = self.next_confirm();
+                    reply::routed(&mut self.out, routed, &topic, confirm);
+                }
+                Ok((_, Some(Err(error)))) => reply::refusal(&mut self.out, &Refusal::from(&error)),
+                Ok((_, None)) => reply::refusal(&mut self.out, &failure),
+                Err(refusal) => reply::refusal(&mut self.out, &refusal),
+            }
+        }
+    }
+
+    async fn change_exchange(&mut self, change: &ExchangeChange<'_>) {
+        let queues = &self.door.queues;
+        let changed = match change {
+            ExchangeChange::Declare(declare) => declare.carry_out(queues).await,
+            ExchangeChange::Delete(delete) => queues.delete_exchange(&delete.name).await,
+            ExchangeChange::Bind(bind) => bind.carry_out(queues).await,
+            ExchangeChange::Unbind(bind) => bind.undo(queues).await,
+        };
+        match changed {
+            Ok(()) => reply::status(&mut self.out, "ok"),
+            Err(error) => reply::refusal(&mut self.out, &Refusal::from(&error)),
         }
     }
 
@@ -357,6 +393,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             Single::ClusterJoin(Err(text)) | Single::ClusterLeave(Err(text)) => reply::error(out, text),
             Single::ClusterJoin(Ok(join)) => self.join(join).await,
             Single::ClusterLeave(Ok(node_id)) => self.leave(node_id).await,
+            Single::Exchange(change) => self.change_exchange(change).await,
             Single::Refused(text) => reply::error(out, text),
             Single::Prefetch(limit) => {
                 self.prefetch = *limit;

@@ -10,7 +10,7 @@ use crate::doors::body::shortened;
 use crate::doors::cluster_status;
 use crate::doors::json::{put_base64, put_number, put_string};
 use crate::doors::statistics;
-use crate::service::{ClusterStatus, Delivery, ServiceError, Stats};
+use crate::service::{ClusterStatus, Delivery, Routed, ServiceError, Stats, delivered_headers};
 
 /// Longest part of a request that is repeated in an error.
 const ECHO_BYTES_MAX: usize = 256;
@@ -100,17 +100,31 @@ pub(super) fn not_pending(out: &mut Vec<u8>, id: &str) {
 
 pub(super) fn published(out: &mut Vec<u8>, id: MessageId, topic: &str, confirm: Option<Confirm>) {
     reply(out, Status::Ok, |out| {
-        out.extend_from_slice(br#"{"id":""#);
-        out.extend_from_slice(&id.hex());
-        out.extend_from_slice(br#"","topic":"#);
-        put_string(out, topic);
-        if let Some(Confirm { seq_no }) = confirm {
-            out.extend_from_slice(br#","seq_no":"#);
-            put_number(out, seq_no);
-            out.extend_from_slice(br#","ack":true"#);
-        }
+        put_published(out, id, topic, confirm);
         out.push(b'}');
     });
+}
+
+/// As [`published`], with the number of queues that have the message.
+pub(super) fn routed(out: &mut Vec<u8>, routed: Routed, topic: &str, confirm: Option<Confirm>) {
+    reply(out, Status::Ok, |out| {
+        put_published(out, routed.id, topic, confirm);
+        out.extend_from_slice(br#","routed":"#);
+        put_number(out, routed.queues as u64);
+        out.push(b'}');
+    });
+}
+
+fn put_published(out: &mut Vec<u8>, id: MessageId, topic: &str, confirm: Option<Confirm>) {
+    out.extend_from_slice(br#"{"id":""#);
+    out.extend_from_slice(&id.hex());
+    out.extend_from_slice(br#"","topic":"#);
+    put_string(out, topic);
+    if let Some(Confirm { seq_no }) = confirm {
+        out.extend_from_slice(br#","seq_no":"#);
+        put_number(out, seq_no);
+        out.extend_from_slice(br#","ack":true"#);
+    }
 }
 
 /// Returns whether the message fits into a frame; if not, nothing was written.
@@ -129,7 +143,7 @@ pub(super) fn delivery(out: &mut Vec<u8>, topic: &str, delivery: &Delivery) -> b
             put_base64(out, &record.payload);
             out.extend_from_slice(br#","payload_encoding":"base64""#);
         }
-        put_headers(out, record.headers());
+        put_headers(out, delivered_headers(record));
         out.extend_from_slice(br#","timestamp":"#);
         put_number(out, record.published_ns);
         out.extend_from_slice(br#","retry":"#);
@@ -165,14 +179,14 @@ pub(super) fn cluster_change(out: &mut Vec<u8>, status: &str, node_id: &str) {
 }
 
 /// A member with the headers, left out when there are none.
-fn put_headers<'h>(out: &mut Vec<u8>, headers: impl Iterator<Item = (&'h str, &'h str)>) {
+fn put_headers<'h>(out: &mut Vec<u8>, headers: impl Iterator<Item = (&'h str, impl AsRef<str>)>) {
     let mut any = false;
     for (key, value) in headers {
         out.extend_from_slice(if any { b"," } else { br#","headers":{"# });
         any = true;
         put_string(out, key);
         out.push(b':');
-        put_string(out, value);
+        put_string(out, value.as_ref());
     }
     if any {
         out.push(b'}');

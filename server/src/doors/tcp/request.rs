@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::command::Command;
 use crate::doors::body::{Headers, Members, headers, integer, read, text};
+use crate::doors::exchanges::{BINDING_REQUIRED, Bind, Declare, Delete, NAME_REQUIRED, PublishExchange};
 
 const TOPIC_REQUIRED: &str = "topic is required";
 const INVALID_JSON: &str = "invalid json";
@@ -22,6 +23,7 @@ pub(super) enum Request<'a> {
     Consume(Cow<'a, str>),
     Ack(Cow<'a, str>),
     Nack(Cow<'a, str>),
+    PublishExchange(PublishExchange<'a>),
     Single(Single<'a>),
 }
 
@@ -40,8 +42,18 @@ pub(super) enum Single<'a> {
     /// With the name of the node.
     ClusterLeave(Result<Cow<'a, str>, &'static str>),
     ClusterStatus,
+    Exchange(ExchangeChange<'a>),
     /// What is wrong with it.
     Refused(Cow<'static, str>),
+}
+
+/// A change of exchanges or bindings.
+#[derive(Debug, PartialEq)]
+pub(super) enum ExchangeChange<'a> {
+    Declare(Declare<'a>),
+    Delete(Delete<'a>),
+    Bind(Bind<'a>),
+    Unbind(Bind<'a>),
 }
 
 impl<'a> Request<'a> {
@@ -59,6 +71,34 @@ impl<'a> Request<'a> {
             Command::ClusterJoin => Single::ClusterJoin(ClusterJoin::of(body)),
             Command::ClusterLeave => Single::ClusterLeave(ClusterLeave::of(body)),
             Command::ClusterStatus => Single::ClusterStatus,
+            Command::ExchangeDeclare => {
+                return Self::exchange(
+                    body,
+                    NAME_REQUIRED,
+                    |it: &Declare<'_>| !it.name.is_empty(),
+                    ExchangeChange::Declare,
+                );
+            }
+            Command::ExchangeDelete => {
+                return Self::exchange(
+                    body,
+                    NAME_REQUIRED,
+                    |it: &Delete<'_>| !it.name.is_empty(),
+                    ExchangeChange::Delete,
+                );
+            }
+            Command::BindQueue => {
+                return Self::exchange(body, BINDING_REQUIRED, Bind::is_complete, ExchangeChange::Bind);
+            }
+            Command::UnbindQueue => {
+                return Self::exchange(body, BINDING_REQUIRED, Bind::is_complete, ExchangeChange::Unbind);
+            }
+            Command::PublishExchange => {
+                return match read(body) {
+                    Ok(publish) => Self::PublishExchange(publish),
+                    Err(error) => Self::refused(format!("invalid json: {error}")),
+                };
+            }
             Command::Unavailable(name) => Single::Refused(format!("{name} is not available in this version").into()),
             Command::Unknown(code) => Single::Refused(format!("unknown command: 0x{code:02x}").into()),
         })
@@ -77,6 +117,19 @@ impl<'a> Request<'a> {
             Ok(consume) if consume.topic.is_empty() => Self::refused(TOPIC_REQUIRED),
             Ok(consume) if consume.subscriber.is_empty() => Self::Consume(consume.topic),
             Ok(_) => Self::refused("failed to subscribe: topics are not available in this version"),
+            Err(error) => Self::refused(format!("invalid json: {error}")),
+        }
+    }
+
+    fn exchange<M: Members<'a>>(
+        body: &'a [u8],
+        required: &'static str,
+        is_complete: impl FnOnce(&M) -> bool,
+        change: impl FnOnce(M) -> ExchangeChange<'a>,
+    ) -> Self {
+        match read::<M>(body) {
+            Ok(members) if is_complete(&members) => Self::Single(Single::Exchange(change(members))),
+            Ok(_) => Self::refused(required),
             Err(error) => Self::refused(format!("invalid json: {error}")),
         }
     }
@@ -440,11 +493,12 @@ mod tests {
             (0x09, "", "invalid prefetch payload"),
             (0x09, r#"{"count":"3"}"#, "invalid prefetch payload"),
             (0x02, "", "PUBLISH_TOPIC is not available in this version"),
-            (0x14, "", "EXCHANGE_DECLARE is not available in this version"),
-            (0x15, "", "EXCHANGE_DELETE is not available in this version"),
-            (0x16, "", "BIND_QUEUE is not available in this version"),
-            (0x17, "", "UNBIND_QUEUE is not available in this version"),
-            (0x18, "", "PUBLISH_EXCHANGE is not available in this version"),
+            (0x14, "{}", "name is required"),
+            (0x14, "x", "invalid json: expected value at line 1 column 1"),
+            (0x15, r#"{"name":""}"#, "name is required"),
+            (0x16, r#"{"exchange":"e"}"#, "exchange and queue are required"),
+            (0x17, r#"{"queue":"q"}"#, "exchange and queue are required"),
+            (0x18, "", "invalid json: EOF while parsing a value at line 1 column 0"),
             (0x00, "", "unknown command: 0x00"),
             (0x0a, "", "unknown command: 0x0a"),
             (0x19, "", "unknown command: 0x19"),

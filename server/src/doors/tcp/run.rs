@@ -6,7 +6,8 @@ use boltq_core::limits::BATCH_MESSAGES_MAX;
 
 use super::reply::Refusal;
 use super::request::{Publish, Request, Single};
-use crate::service::{NewMessage, PublishBatch, Queues, Settlement};
+use crate::doors::exchanges::PublishExchange;
+use crate::service::{NewMessage, PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
 
 /// Encoded bytes after which a batch is full: larger ones gain nothing and hold up the answers in front.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -14,6 +15,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A run has at least one request.
 pub(super) enum Run<'a> {
     Publish(PublishRun<'a>),
+    Routed(RoutedRun<'a>),
     /// ACKs, or NACKs, and the ids as they were sent.
     Settle {
         how: Settlement,
@@ -47,6 +49,9 @@ impl<'a> Run<'a> {
         match (current, request) {
             (Some(Self::Publish(run)), Request::Publish(publish)) if !run.is_full() => run.add(&publish),
             (Some(Self::Publish(run)), Request::Single(Single::Refused(text))) => run.refuse(text),
+            (Some(Self::Routed(run)), Request::PublishExchange(publish)) if !run.is_full() => {
+                run.add_exchange(&publish)
+            }
             (
                 Some(Self::Settle {
                     how: Settlement::Ack,
@@ -68,6 +73,11 @@ impl<'a> Run<'a> {
                 let mut run = PublishRun::new(queues.batch());
                 run.add(&publish);
                 Self::Publish(run)
+            }
+            Request::PublishExchange(publish) => {
+                let mut run = RoutedRun::new(queues);
+                run.add_exchange(&publish);
+                Self::Routed(run)
             }
             Request::Ack(id) => settle(Settlement::Ack, id),
             Request::Nack(id) => settle(NACK, id),
@@ -117,5 +127,39 @@ impl<'a> PublishRun<'a> {
 
     fn refuse(&mut self, text: Cow<'static, str>) {
         self.requests.push(Err(Refusal::Error(text.into_owned())));
+    }
+}
+
+/// Messages to topics and exchanges.
+pub(super) struct RoutedRun<'a> {
+    /// Or why there can be none.
+    pub(super) batch: Result<RoutedBatch, Refusal>,
+    /// For each request what its reply calls the topic, if it is in the batch, or why it is not.
+    pub(super) requests: Vec<Result<Cow<'a, str>, Refusal>>,
+}
+
+impl<'a> RoutedRun<'a> {
+    fn new(queues: &Queues) -> Self {
+        Self {
+            batch: queues.routed_batch().map_err(|error| Refusal::from(&error)),
+            requests: Vec::new(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let bytes = self.batch.as_ref().map_or(0, RoutedBatch::bytes);
+        self.requests.len() >= BATCH_MESSAGES_MAX || bytes >= BATCH_BYTES_MAX
+    }
+
+    fn add_exchange(&mut self, publish: &PublishExchange<'a>) {
+        self.add(publish.reply_topic(), |batch| publish.push(batch));
+    }
+
+    fn add(&mut self, topic: Cow<'a, str>, push: impl FnOnce(&mut RoutedBatch) -> Result<(), ServiceError>) {
+        let added = match &mut self.batch {
+            Ok(batch) => push(batch).map_err(|error| Refusal::from(&error)),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        self.requests.push(added.map(|()| topic));
     }
 }

@@ -12,6 +12,8 @@
 //!
 //! 9-16          topics and exchanges, see `routing/command.rs`
 //!
+//! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
+//!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
 //! ```
 //!
@@ -23,6 +25,7 @@ use boltq_core::codec::{self, Reader};
 use boltq_core::{DecodeError, IdSalt, Millis, Seq, StreamId};
 use bytes::{BufMut, BytesMut};
 
+use crate::once;
 use crate::place::{Place, Run};
 use crate::routing::command::{PUBLISH_TOPIC, RoutingCommand};
 pub use crate::routing::command::{
@@ -37,6 +40,7 @@ const EXPIRE: u8 = 5;
 const FAIL: u8 = 6;
 const DEAD_LETTER: u8 = 7;
 const PURGE: u8 = 8;
+const PUBLISH_ONCE: u8 = 32;
 
 /// Bytes of a run, and of a failure.
 const ITEM_BYTES: usize = 24;
@@ -78,6 +82,15 @@ pub fn begin_dead_letter(out: &mut BytesMut, place: Place, queue: &str) {
     out.put_u64_le(place.stream.0);
     out.put_u64_le(place.seq.0);
     codec::put_bytes(out, queue.as_bytes());
+}
+
+/// Appends the head of the command that publishes a message to `queue` unless one with this key was published there and is
+/// remembered. If not, this one is, until that time. The caller appends exactly one record.
+pub fn begin_publish_once(out: &mut BytesMut, until: Millis, queue: &str, key: &str) {
+    out.put_u8(PUBLISH_ONCE);
+    out.put_u64_le(until.0);
+    codec::put_bytes(out, queue.as_bytes());
+    codec::put_bytes(out, key.as_bytes());
 }
 
 /// Writes a publish: `begin`, then the records with [`boltq_core::RecordBuilder`] into the same buffer, then `finish`.
@@ -230,6 +243,13 @@ pub(crate) enum Command<'a> {
         records: &'a [u8],
         records_at: usize,
     },
+    PublishOnce {
+        until: Millis,
+        queue: &'a str,
+        key: &'a str,
+        record: &'a [u8],
+        record_at: usize,
+    },
     Settle(Settle, Items<'a>),
     Fail(Items<'a>),
     DeadLetter {
@@ -269,6 +289,13 @@ impl<'a> Command<'a> {
                 record: reader.rest(),
             },
             PURGE => Self::Purge(Items::read(&mut reader, "purged runs")?),
+            PUBLISH_ONCE => Self::PublishOnce {
+                until: Millis(reader.u64("end of a key")?),
+                queue: reader.str("queue name")?,
+                key: read_key(&mut reader)?,
+                record_at: reader.position(),
+                record: reader.rest(),
+            },
             tag => match RoutingCommand::read(tag, &mut reader)? {
                 Some(command) => Self::Routing(command),
                 None => {
@@ -287,6 +314,17 @@ impl<'a> Command<'a> {
         }
         Ok(command)
     }
+}
+
+fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    let key = reader.str("key of a publish")?;
+    if once::is_key(key) {
+        return Ok(key);
+    }
+    Err(DecodeError::Invalid {
+        what: "key of a publish",
+        why: "it is empty or too long",
+    })
 }
 
 /// Items of three integers, checked to be there.

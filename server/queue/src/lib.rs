@@ -31,6 +31,7 @@ mod lending;
 mod looking;
 mod machine;
 mod notes;
+mod once;
 mod outcome;
 mod place;
 mod plane;

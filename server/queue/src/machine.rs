@@ -10,6 +10,7 @@ use std::sync::Arc;
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
 
 use crate::command::{Command, Items, Settle};
+use crate::once::Once;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
 use crate::routing::Routing;
@@ -93,6 +94,7 @@ pub struct Machine {
     pub(crate) queues: Vec<Queue>,
     pub(crate) names: BTreeMap<Arc<str>, QueueId>,
     pub(crate) routing: Routing,
+    pub(crate) once: Once,
     /// What the publish at hand consists of; kept to be filled again without an allocation.
     batches: Vec<Batch>,
     dues: Vec<Due>,
@@ -217,6 +219,36 @@ impl Machine {
             runs.push(Run::new(stream_id(id, batch.lane), &range));
         }
         Outcome::Published(runs)
+    }
+
+    /// As `publish`, for one message, unless it was published before.
+    fn publish_once(
+        &mut self,
+        now: Millis,
+        until: Millis,
+        name: &str,
+        key: &str,
+        applied: &mut Applied<Effect>,
+    ) -> Outcome {
+        let id = self.declare(name);
+        if let Some(place) = self.once.find(id, key, now) {
+            return Outcome::PublishedBefore(place);
+        }
+        self.once.forget_some(now);
+        let outcome = self.publish(name, applied);
+        if let Outcome::Published(runs) = &outcome
+            && let Some(place) = runs.places().next()
+            && until > now
+        {
+            self.once.remember(id, key, place, until);
+        }
+        outcome
+    }
+
+    /// Keys of publishes that are remembered, those included whose time is over and that take memory still.
+    #[must_use]
+    pub fn keys_remembered(&self) -> usize {
+        self.once.len()
     }
 
     /// Finishes what is not done of `run`, and returns how many messages that is.
@@ -351,6 +383,16 @@ impl StateMachine for Machine {
             } => {
                 self.sort_records(now, count, records, offset_of(offset, records_at)?)?;
                 self.publish(queue, applied)
+            }
+            Command::PublishOnce {
+                until,
+                queue,
+                key,
+                record,
+                record_at,
+            } => {
+                self.sort_records(now, 1, record, offset_of(offset, record_at)?)?;
+                self.publish_once(now, until, queue, key, applied)
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),
             Command::Fail(items) => self.fail(&items, applied),

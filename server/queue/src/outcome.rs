@@ -12,6 +12,8 @@ pub enum Outcome {
     Declared(QueueId),
     /// Where the published records are, in their order.
     Published(Runs),
+    /// A message with the same key was published before: where it is, or was.
+    PublishedBefore(Place),
     /// To an acknowledgement, an expiry, and failures.
     Settled {
         /// Messages that the command changed.

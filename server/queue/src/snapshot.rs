@@ -2,7 +2,8 @@
 //! numbers and what is neither done nor waiting in line.
 //!
 //! ```text
-//! u8  format: 2, or 1 if there are no topics and exchanges; then they are left out, and versions without them can read it
+//! u8  format: 3; or 2 if no keys of publishes are remembered, and 1 if there are no topics and exchanges either: what there is
+//!     none of is left out, and versions that do not know it can read the rest
 //! u64 time, Unix milliseconds
 //! u8  1 if there is a salt, else 0; u64 salt
 //! u64 published, u64 acked, u64 nacked, u64 expired, u64 dead-lettered, u64 purged
@@ -15,6 +16,7 @@
 //!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
 //!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
 //! topics and exchanges, see `routing/snapshot.rs`
+//! keys of publishes, see `once.rs`
 //! ```
 //!
 //! Integers are little-endian. Reading checks every invariant of the machine, conservation included: bytes that are
@@ -29,6 +31,7 @@ use boltq_core::{DecodeError, IdSalt, Millis};
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::{Due, Machine, Queue};
+use crate::once::Once;
 use crate::outcome::Totals;
 use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
@@ -37,13 +40,14 @@ use crate::window::{Failure, Window};
 
 const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
+const FORMAT_ONCE: u8 = 3;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 const COUNT_MAX: u64 = 1 << 62;
 
 pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     let mut out = BytesMut::new();
-    let routes = !machine.routing.is_empty();
-    out.put_u8(if routes { FORMAT_ROUTING } else { FORMAT_QUEUES });
+    let format = format_of(machine);
+    out.put_u8(format);
     out.put_u64_le(machine.now.0);
     out.put_u8(u8::from(machine.salt.is_some()));
     out.put_u64_le(machine.salt.unwrap_or_default().0);
@@ -62,10 +66,24 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     for queue in &machine.queues {
         write_queue(queue, &mut out);
     }
-    if routes {
+    if format >= FORMAT_ROUTING {
         routing::snapshot::write(machine, &mut out);
     }
+    if format >= FORMAT_ONCE {
+        machine.once.write(&mut out);
+    }
     out.into()
+}
+
+/// The earliest format that has all that there is.
+fn format_of(machine: &Machine) -> u8 {
+    if machine.once.len() > 0 {
+        FORMAT_ONCE
+    } else if machine.routing.is_empty() {
+        FORMAT_QUEUES
+    } else {
+        FORMAT_ROUTING
+    }
 }
 
 fn write_queue(queue: &Queue, out: &mut BytesMut) {
@@ -104,7 +122,7 @@ fn write_window(window: &Window, out: &mut BytesMut) {
 pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     let mut reader = Reader::new(bytes);
     let format = reader.u8("snapshot format")?;
-    if !matches!(format, FORMAT_QUEUES | FORMAT_ROUTING) {
+    if !(FORMAT_QUEUES..=FORMAT_ONCE).contains(&format) {
         return Err(DecodeError::Unknown {
             what: "snapshot format",
             value: u64::from(format),
@@ -122,15 +140,18 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
         check(twice.is_none(), "queues", "two have the same name")?;
         machine.queues.push(queue);
     }
-    if format == FORMAT_ROUTING {
+    if format >= FORMAT_ROUTING {
         routing::snapshot::read(&mut machine, &mut reader)?;
-        let routes = !machine.routing.is_empty();
-        check(
-            routes,
-            "snapshot format",
-            "it is that with topics and exchanges, and there are none",
-        )?;
     }
+    if format >= FORMAT_ONCE {
+        machine.once = Once::read(&machine, &mut reader)?;
+    }
+    let least = format == format_of(&machine);
+    check(
+        least,
+        "snapshot format",
+        "there is nothing of what makes it more than an earlier one",
+    )?;
     check(reader.is_empty(), "snapshot", "there are bytes behind its end")?;
     check_conservation(&machine)?;
     Ok(machine)
@@ -436,8 +457,8 @@ mod tests {
     #[test]
     fn a_snapshot_from_the_future_is_refused_by_number() {
         let mut bytes = Machine::default().snapshot();
-        bytes[0] = 3;
+        bytes[0] = 4;
         let error = Machine::restore(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "snapshot format: 3 is unknown to this version");
+        assert_eq!(error.to_string(), "snapshot format: 4 is unknown to this version");
     }
 }

@@ -16,6 +16,9 @@ const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v1.tx
 const ROUTING_COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-v2.txt");
 /// Of all commands, those of version 1 first.
 const ROUTING_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v2.txt");
+/// Publishes with a key, which came after them; the bytes of the snapshot are those of the one before with the key.
+const ONCE_COMMAND: &str = include_str!("../../../tests/vectors/queue/commands-v3.txt");
+const ONCE_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v3.txt");
 /// When the commands were applied.
 const TIME: Millis = Millis(1_767_225_600_000);
 
@@ -218,8 +221,29 @@ fn assert_written(commands: &[(&'static str, BytesMut)], recorded: &str) {
     assert_eq!(written, recorded.lines().collect::<Vec<_>>());
 }
 
+fn once_command() -> Vec<(&'static str, BytesMut)> {
+    let mut out = BytesMut::new();
+    command::begin_publish_once(&mut out, TIME.plus(600_000), "jobs", "order-17");
+    record(&mut out, 3, None, None);
+    vec![("publish_once", out)]
+}
+
+#[test]
+fn the_recorded_publish_with_a_key_leads_to_its_snapshot_and_is_found_there() {
+    let mut machine = Machine::restore(&unhex(ROUTING_SNAPSHOT)).unwrap();
+    for (_, command) in recorded(ONCE_COMMAND) {
+        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        assert!(matches!(outcome, Outcome::Published(_)), "{outcome:?}");
+        assert_eq!(hex(&machine.snapshot()), ONCE_SNAPSHOT.trim());
+        let mut machine = Machine::restore(&unhex(ONCE_SNAPSHOT)).unwrap();
+        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        assert!(matches!(outcome, Outcome::PublishedBefore(_)), "{outcome:?}");
+    }
+}
+
 #[test]
 fn commands_are_written_as_they_were() {
+    assert_written(&once_command(), ONCE_COMMAND);
     assert_written(&commands(), COMMANDS);
     assert_written(&routing_commands(), ROUTING_COMMANDS);
 }

@@ -45,6 +45,13 @@ pub(super) fn publish(queue: &str, messages: &[Message]) -> BytesMut {
     out
 }
 
+pub(super) fn publish_once(until: Millis, queue: &str, key: &str, message: Message) -> BytesMut {
+    let mut out = BytesMut::new();
+    command::begin_publish_once(&mut out, until, queue, key);
+    record(&mut out, message);
+    out
+}
+
 pub(super) fn settle(how: Settle, places: &[Place]) -> BytesMut {
     let mut out = BytesMut::new();
     let mut writer = SettleWriter::begin(&mut out, how);

@@ -4,6 +4,7 @@ mod decoding;
 mod fixture;
 mod leadership;
 mod model;
+mod once;
 mod random;
 mod routing;
 mod routing_random;

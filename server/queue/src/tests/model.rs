@@ -61,12 +61,22 @@ pub(super) struct Model {
     pub(super) entries: Vec<Entry>,
     pub(super) totals: Totals,
     heads: BTreeMap<(u32, usize), u64>,
+    /// Keys of publishes, with their messages and how long they are remembered.
+    pub(super) keys: Vec<(QueueId, &'static str, Place, Millis)>,
 }
 
 impl Model {
     pub(super) fn get(&mut self, place: Place) -> Option<&mut Entry> {
         let open = |entry: &&mut Entry| entry.place == place && entry.state != State::Done;
         self.entries.iter_mut().find(open)
+    }
+
+    /// The message that was published with this key, if that is remembered.
+    pub(super) fn published_with(&self, queue: QueueId, key: &str, now: Millis) -> Option<Place> {
+        let known = |(at, name, place, until): &(QueueId, &str, Place, Millis)| {
+            (*at == queue && *name == key && *until > now).then_some(*place)
+        };
+        self.keys.iter().find_map(known)
     }
 
     pub(super) fn append(&mut self, queue: QueueId, message: Message, now: Millis) -> Place {

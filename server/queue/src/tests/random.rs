@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::fixture::{Message, SETTINGS, dead_letter, fail, publish, settle};
+use super::fixture::{Message, SETTINGS, dead_letter, fail, publish, publish_once, settle};
 use super::model::{Model, State, Store};
 use crate::command::{self, Settle};
 use crate::{ClaimError, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, Run};
@@ -19,6 +19,12 @@ const OFFSET: u32 = 11;
 #[derive(Debug, Clone)]
 enum Step {
     Publish(usize, Vec<(u8, Option<u64>)>),
+    PublishOnce {
+        queue: usize,
+        key: usize,
+        delay: Option<u64>,
+        remembered_ms: u64,
+    },
     Lease {
         queue: usize,
         consumer: u64,
@@ -71,6 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
     let some = prop::collection::vec(any::<Index>(), 1..4);
     prop_oneof![
         8 => (0usize..3, messages).prop_map(|(queue, messages)| Step::Publish(queue, messages)),
+        4 => (0usize..3, 0usize..4, prop::option::weighted(0.25, 0u64..300), 0u64..400)
+            .prop_map(|(queue, key, delay, remembered_ms)| Step::PublishOnce { queue, key, delay, remembered_ms }),
         10 => (0usize..3, 0..CONSUMERS, 0usize..12, 0u64..300)
             .prop_map(|(queue, consumer, max, ms)| Step::Lease { queue, consumer, max, ms }),
         14 => any::<(Index, bool)>().prop_map(|(delivery, by_place)| Step::Claim(delivery, by_place)),
@@ -155,6 +163,12 @@ impl World {
         };
         match step {
             Step::Publish(queue, messages) => self.publish(queue, &messages),
+            Step::PublishOnce {
+                queue,
+                key,
+                delay,
+                remembered_ms,
+            } => self.publish_once(queue, ["a", "b", "c", "d"][key], delay, remembered_ms),
             Step::Lease {
                 queue,
                 consumer,
@@ -262,6 +276,25 @@ impl World {
         };
         assert_eq!(runs.places().collect::<Vec<_>>(), expected);
         self.model.totals.published += messages.len() as u64;
+    }
+
+    fn publish_once(&mut self, queue: usize, key: &'static str, delay: Option<u64>, remembered_ms: u64) {
+        let (priority, due) = (0, delay.map(|ms| self.now.plus(ms)));
+        let message = Message { priority, due };
+        let until = self.now.plus(remembered_ms);
+        let (outcome, _) = self.apply(&publish_once(until, QUEUES[queue], key, message));
+        let id = QueueId(u32::try_from(queue).unwrap());
+        if let Some(place) = self.model.published_with(id, key, self.now) {
+            assert_eq!(outcome, Outcome::PublishedBefore(place));
+            return;
+        }
+        let place = self.model.append(id, message, self.now);
+        let Outcome::Published(runs) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(runs.places().collect::<Vec<_>>(), [place]);
+        self.model.totals.published += 1;
+        self.model.keys.push((id, key, place, until));
     }
 
     fn lease(&mut self, queue: QueueId, consumer: ConsumerId, max: usize, ms: u64) {

@@ -8,6 +8,7 @@ use boltq_proto::r#type::v1::Message;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
+use super::lines::Line;
 use super::{Context, publish_file, wire};
 use crate::args::{Envelope, Publish};
 use crate::connect::answer;
@@ -65,6 +66,8 @@ pub(super) struct Template {
     priority: i32,
     delay: Option<prost_types::Duration>,
     ttl: Option<prost_types::Duration>,
+    /// Empty: none.
+    idempotency_key: String,
 }
 
 impl Template {
@@ -75,6 +78,7 @@ impl Template {
             ttl,
             priority,
             content_type,
+            idempotency_key,
         } = envelope;
         let mut headers = BTreeMap::new();
         for (key, value) in pairs {
@@ -91,6 +95,7 @@ impl Template {
             priority,
             delay: delay.map(wire).transpose()?,
             ttl: ttl.map(wire).transpose()?,
+            idempotency_key: idempotency_key.unwrap_or_default(),
         })
     }
 
@@ -107,7 +112,17 @@ impl Template {
             priority: self.priority,
             delay: self.delay,
             ttl: self.ttl,
+            idempotency_key: self.idempotency_key.clone(),
         }
+    }
+
+    /// The message of a line of a file.
+    pub(super) fn line(&self, line: Line) -> Message {
+        let mut message = self.message(line.text);
+        if !message.idempotency_key.is_empty() {
+            message.idempotency_key = format!("{}:{}", self.idempotency_key, line.number);
+        }
+        message
     }
 
     /// Bytes of all headers.
@@ -134,6 +149,7 @@ mod tests {
             ttl: None,
             priority: 0,
             content_type: None,
+            idempotency_key: None,
         }
     }
 
@@ -171,12 +187,16 @@ mod tests {
             ttl: Some(Duration::from_secs(60)),
             priority: 9,
             content_type: None,
+            idempotency_key: Some("k".into()),
         });
-        let message = template.unwrap().message(Bytes::from_static(b"x"));
+        let template = template.unwrap();
+        let message = template.message(Bytes::from_static(b"x"));
         assert_eq!(message.headers["a"], "1");
         assert_eq!(message.delay.unwrap().to_string(), "1.500s");
         assert_eq!(message.ttl.unwrap().to_string(), "60s");
-        assert_eq!(message.priority, 9);
+        assert_eq!((message.priority, &*message.idempotency_key), (9, "k"));
+        let text = Bytes::from_static(b"y");
+        assert_eq!(template.line(Line { number: 7, text }).idempotency_key, "k:7");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) async fn run(
     };
     let make = |lines: Vec<Line>| PublishStreamRequest {
         queue: queue.to_owned(),
-        messages: lines.into_iter().map(|line| template.message(line.text)).collect(),
+        messages: lines.into_iter().map(|line| template.line(line)).collect(),
         ack_level: ack_level.into(),
     };
     let started = Instant::now();

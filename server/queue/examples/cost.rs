@@ -91,6 +91,8 @@ fn round(shape: &Shape) -> (f64, f64) {
         backoff_first_ms: 100,
         backoff_max_ms: 30_000,
         ack_timeout_ms: 30_000,
+        dedup_ttl_ms: 600_000,
+        dedup_keys_max: 1_000,
     };
     let mut plane = Plane::new(Machine::default(), settings);
     plane.lead(boltq_core::Term(1), NOW);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use boltq_core::codec::{self, Reader};
-use boltq_core::limits::NAME_BYTES_MAX;
+use boltq_core::limits::IDEMPOTENCY_KEY_BYTES_MAX;
 use boltq_core::{DecodeError, Millis, StreamId};
 use bytes::{BufMut, BytesMut};
 
@@ -43,6 +43,12 @@ impl Once {
     /// Keys that are remembered, those included whose time is over.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Whether there is no room for one more: as many are remembered, and the time of none of them is over.
+    pub(crate) fn is_full(&self, keys_max: usize, now: Millis) -> bool {
+        let lives = |(until, ..): &(Millis, QueueId, Arc<str>)| *until > now;
+        self.len() >= keys_max && self.ends.first().is_none_or(lives)
     }
 
     /// The message that was published with this key, if it is remembered.
@@ -128,7 +134,7 @@ impl Once {
 
 /// Whether a key can be remembered.
 pub(crate) fn is_key(key: &str) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&key.len())
+    (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len())
 }
 
 #[cfg(test)]
@@ -148,6 +154,17 @@ mod tests {
         assert_eq!(once.find(here, "a", Millis(10)), None);
         assert_eq!(once.find(there, "a", Millis(0)), None);
         assert_eq!(once.find(here, "b", Millis(0)), None);
+    }
+
+    #[test]
+    fn there_is_room_again_when_the_time_of_the_first_is_over() {
+        let mut once = Once::default();
+        assert!(!once.is_full(2, Millis(0)));
+        for (key, until) in [("a", 10), ("b", 20)] {
+            once.remember(QueueId(0), key, place(1), Millis(until));
+        }
+        assert!(once.is_full(2, Millis(9)) && !once.is_full(3, Millis(9)));
+        assert!(!once.is_full(2, Millis(10)));
     }
 
     #[test]

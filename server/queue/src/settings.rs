@@ -14,6 +14,10 @@ pub struct Settings {
     pub backoff_max_ms: u64,
     /// Length of a lease for which the consumer asks no other, in ms. For those who call [`crate::Plane::lease`].
     pub ack_timeout_ms: u64,
+    /// How long the key of a publish is remembered, in ms.
+    pub dedup_ttl_ms: u64,
+    /// Keys that are remembered at most; publishes with one more are refused.
+    pub dedup_keys_max: usize,
 }
 
 impl Settings {
@@ -42,6 +46,8 @@ mod tests {
         backoff_first_ms: 100,
         backoff_max_ms: 30_000,
         ack_timeout_ms: 30_000,
+        dedup_ttl_ms: 600_000,
+        dedup_keys_max: 100,
     };
 
     #[test]

@@ -327,6 +327,8 @@ fn the_recorded_snapshot_means_what_it_meant() {
         backoff_first_ms: 100,
         backoff_max_ms: 30_000,
         ack_timeout_ms: 30_000,
+        dedup_ttl_ms: 600_000,
+        dedup_keys_max: 1_000,
     };
     let mut plane = Plane::new(machine, settings);
     plane.lead(boltq_core::Term(1), TIME);

@@ -129,6 +129,10 @@ pub struct QueueConfig {
     pub retry_backoff: Duration,
     /// Upper bound of the wait.
     pub retry_backoff_max: Duration,
+    /// How long the key of a publish is remembered.
+    pub dedup_ttl: Duration,
+    /// Keys that are remembered at a time.
+    pub dedup_max_keys: usize,
 }
 
 /// Section `publish`.
@@ -262,6 +266,8 @@ impl QueueConfig {
             ack_timeout: settings.get(&key::QUEUE_ACK_TIMEOUT)?,
             retry_backoff: settings.get(&key::QUEUE_RETRY_BACKOFF)?,
             retry_backoff_max: settings.get(&key::QUEUE_RETRY_BACKOFF_MAX)?,
+            dedup_ttl: settings.get(&key::QUEUE_DEDUP_TTL)?,
+            dedup_max_keys: usize::try_from(settings.get(&key::QUEUE_DEDUP_MAX_KEYS)?).unwrap_or(usize::MAX),
         };
         if queue.retry_backoff > queue.retry_backoff_max {
             return Err(ConfigError::Contradiction {

@@ -203,6 +203,12 @@ keys! {
     QUEUE_RETRY_BACKOFF_MAX: Time = "queue.retry_backoff_max", None,
         time(seconds(30), ms(0), seconds(24 * 3_600)),
         "Longest wait between deliveries.";
+    QUEUE_DEDUP_TTL: Time = "queue.dedup_ttl", None,
+        time(seconds(600), seconds(1), seconds(168 * 3_600)),
+        "How long the idempotency key of a publish is remembered: so long it can be repeated without a second message.";
+    QUEUE_DEDUP_MAX_KEYS: Integer = "queue.dedup_max_keys", None,
+        integer(1_000_000, 1, 1_000_000_000, ""),
+        "Idempotency keys that are remembered at a time; each takes about 200 bytes of memory. What would be one more is refused.";
     PUBLISH_MIN_ACK_LEVEL: Choice<AckLevel> = "publish.min_ack_level", None,
         choice(&[("QUORUM", AckLevel::Quorum), ("LEADER", AckLevel::Leader), ("NONE", AckLevel::None)]),
         "The least that a publisher may ask to wait for. A publish stream that asks for less is refused.";

@@ -428,5 +428,7 @@ fn settings(config: &Config) -> Settings {
         backoff_first_ms: millis(config.queue.retry_backoff),
         backoff_max_ms: millis(config.queue.retry_backoff_max),
         ack_timeout_ms: millis(config.queue.ack_timeout),
+        dedup_ttl_ms: millis(config.queue.dedup_ttl),
+        dedup_keys_max: config.queue.dedup_max_keys,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
+use boltq_core::limits::{HEADER_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
 use boltq_core::{Millis, RecordBuilder, check_name};
-use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, publish_records_at};
+use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_once, publish_records_at};
 use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
@@ -25,27 +25,55 @@ pub struct NewMessage<'a> {
     pub ttl_ns: i64,
 }
 
+/// What makes a publish repeatable: a message with the same key, in the same queue, is not stored a second time.
+#[derive(Debug, Clone, Copy)]
+pub struct IdempotencyKey<'a>(&'a str);
+
+impl<'a> IdempotencyKey<'a> {
+    /// What a publisher has given; none if that is empty.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn read(key: &'a str) -> Result<Option<Self>, ServiceError> {
+        if key.len() > IDEMPOTENCY_KEY_BYTES_MAX {
+            return Err(ServiceError::InvalidArgument {
+                what: format!(
+                    "idempotency_key has {} bytes; at most {IDEMPOTENCY_KEY_BYTES_MAX} are allowed",
+                    key.len()
+                ),
+            });
+        }
+        Ok((!key.is_empty()).then_some(Self(key)))
+    }
+}
+
 /// Messages that are published together: durable together, one id for each.
 #[derive(Debug)]
 pub struct PublishBatch {
     received: Instant,
+    /// Until when the keys of its messages are remembered.
+    remembered: Millis,
     proposal: Proposal,
     queue: String,
     writer: Option<PublishWriter>,
     in_command: u32,
     messages: usize,
+    /// Those of them that have a key.
+    keyed: usize,
 }
 
 impl PublishBatch {
-    /// A batch of messages that were received at `received`.
-    pub(crate) fn new(received: Instant) -> Self {
+    /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms`.
+    pub(crate) fn new(received: Instant, dedup_ttl_ms: u64) -> Self {
         Self {
             received,
+            remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
             proposal: Proposal::new(),
             queue: String::new(),
             writer: None,
             in_command: 0,
             messages: 0,
+            keyed: 0,
         }
     }
 
@@ -71,6 +99,32 @@ impl PublishBatch {
         self.in_command += 1;
         self.messages += 1;
         Ok(())
+    }
+
+    /// As [`PublishBatch::push`], for a message with a key.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push_once<'h>(
+        &mut self,
+        queue: &str,
+        key: IdempotencyKey<'_>,
+        message: &NewMessage<'_>,
+        headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    ) -> Result<(), ServiceError> {
+        check_name(queue)?;
+        check_size(message, headers.clone())?;
+        self.end();
+        begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
+        record(self.received, message).write(headers, self.proposal.buffer());
+        self.messages += 1;
+        self.keyed += 1;
+        Ok(())
+    }
+
+    /// Whether it has messages with a key.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.keyed > 0
     }
 
     fn begin(&mut self, queue: &str) {
@@ -106,7 +160,9 @@ impl PublishBatch {
 
     pub(crate) fn into_proposal(mut self) -> Proposal {
         self.end();
-        if let Ok(count) = u32::try_from(self.messages) {
+        if self.keyed == 0
+            && let Ok(count) = u32::try_from(self.messages)
+        {
             // Only if all are for one queue, which is the last one then.
             self.proposal.allow_joining(Joint {
                 count_at: PUBLISH_COUNT_AT,

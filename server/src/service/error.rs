@@ -112,6 +112,15 @@ pub enum ServiceError {
         /// What is allowed.
         min: AckLevel,
     },
+    /// So many keys of publishes are remembered. Nothing was stored.
+    #[error(
+        "{max} idempotency keys are remembered, and queue.dedup_max_keys allows no more: nothing was stored; publish without \
+         a key, try again later, or change queue.dedup_max_keys or queue.dedup_ttl"
+    )]
+    KeysFull {
+        /// What is allowed.
+        max: usize,
+    },
     /// The disk is full. Settling goes on as long as its reserve lasts.
     #[error("disk full: nothing was written; make room under the data directory, and try again")]
     StorageFull,
@@ -147,6 +156,7 @@ impl ServiceError {
             Self::NotEnoughReplicas { .. } => "NOT_ENOUGH_REPLICAS",
             Self::NotInSync => "NOT_IN_SYNC",
             Self::AckLevelTooLow { .. } => "ACK_LEVEL_TOO_LOW",
+            Self::KeysFull { .. } => "IDEMPOTENCY_KEYS_FULL",
             Self::StorageFull => "STORAGE_FULL",
             Self::Storage { .. } => "STORAGE_DAMAGED",
             Self::Stopped => "STOPPED",
@@ -160,7 +170,7 @@ impl ServiceError {
             Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
                 Some(Duration::from_millis(100))
             }
-            Self::StorageFull | Self::NotEnoughReplicas { .. } => Some(Duration::from_secs(1)),
+            Self::StorageFull | Self::NotEnoughReplicas { .. } | Self::KeysFull { .. } => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
             | Self::HeadersTooLarge { .. }

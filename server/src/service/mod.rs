@@ -14,7 +14,7 @@ mod settle;
 mod take;
 mod token;
 
-pub use batch::{NewMessage, PublishBatch, duration_ns};
+pub use batch::{IdempotencyKey, NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{ExchangeKind, HeaderRule, QueueStats, Totals};
 pub use bury::DEAD_LETTER_SUFFIX;
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};

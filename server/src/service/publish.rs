@@ -33,6 +33,8 @@ pub struct PublishCounts {
     pub too_few_replicas: AtomicU64,
     /// Messages whose publisher was told that a majority has them, and too few others.
     pub not_in_sync: AtomicU64,
+    /// Messages that were published with the same key before, and were not stored again.
+    pub repeated: AtomicU64,
 }
 
 /// Messages whose publish was answered before its outcome was known.
@@ -60,7 +62,7 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new(clock::Instant::now())
+        PublishBatch::new(clock::Instant::now(), self.inner.settings.dedup_ttl_ms)
     }
 
     /// What became of publishes.
@@ -89,7 +91,19 @@ impl Queues {
     /// The storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
         let messages = batch.len();
+        if batch.is_keyed() {
+            self.check_keys()?;
+        }
         self.admit_proposal(messages, batch.into_proposal(), level).await
+    }
+
+    /// Those on their way are not counted, so there may be a few more.
+    fn check_keys(&self) -> Result<(), ServiceError> {
+        let (max, now) = (self.inner.settings.dedup_keys_max, clock::now());
+        if self.inner.plane.with(|plane| plane.machine().keys_full(max, now)) {
+            return Err(ServiceError::KeysFull { max });
+        }
+        Ok(())
     }
 
     pub(super) async fn admit_proposal(
@@ -154,10 +168,14 @@ impl Queues {
         let salt = self.salt()?;
         let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in self.stored(admitted).await? {
-            let Outcome::Published(runs) = outcome else {
-                return Err(ServiceError::Stopped);
-            };
-            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
+            match outcome {
+                Outcome::Published(runs) => ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq))),
+                Outcome::PublishedBefore(place) => {
+                    self.inner.publishes.repeated.fetch_add(1, Ordering::Relaxed);
+                    ids.push(salt.id(place.stream, place.seq));
+                }
+                _ => return Err(ServiceError::Stopped),
+            }
         }
         Ok(ids)
     }
@@ -194,7 +212,8 @@ impl Queues {
         let (level, messages) = (admitted.level, admitted.messages as u64);
         let counts = self.inner.publishes.clone();
         let aftermath = move |outcome: Result<Vec<Outcome>, ProposeError>| {
-            let stored = |outcomes: &Vec<Outcome>| outcomes.iter().all(|one| matches!(one, Outcome::Published(_)));
+            let is_stored = |outcome: &Outcome| matches!(outcome, Outcome::Published(_) | Outcome::PublishedBefore(_));
+            let stored = |outcomes: &Vec<Outcome>| outcomes.iter().all(is_stored);
             if outcome.as_ref().is_ok_and(stored) {
                 return;
             }

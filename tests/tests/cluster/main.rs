@@ -12,5 +12,6 @@ mod failover;
 mod load;
 mod membership;
 mod reads;
+mod repeated;
 mod snapshots;
 mod tcp_forward;

@@ -29,6 +29,7 @@ async fn a_message_comes_back_with_everything_that_was_published() {
         priority: 42,
         delay: None,
         ttl: duration(Duration::from_secs(60)),
+        idempotency_key: String::new(),
     };
     let before = SystemTime::now();
     let id = client.put("q", published.clone()).await;

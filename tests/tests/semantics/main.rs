@@ -8,4 +8,5 @@ mod leases;
 mod long_poll;
 mod order;
 mod payloads;
+mod repeated;
 mod retries;

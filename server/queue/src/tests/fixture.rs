@@ -16,6 +16,8 @@ pub(super) const SETTINGS: Settings = Settings {
     backoff_first_ms: 100,
     backoff_max_ms: 30_000,
     ack_timeout_ms: LEASE_MS,
+    dedup_ttl_ms: 600_000,
+    dedup_keys_max: 100,
 };
 
 #[derive(Debug, Clone, Copy, Default)]

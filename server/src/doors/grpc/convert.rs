@@ -12,8 +12,8 @@ use tonic::Status;
 
 use super::error::invalid;
 use crate::service::{
-    Delivery, DeliveryToken, Handle, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, RoutedBatch, ServiceError,
-    SettleError, delivered_headers,
+    Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, RoutedBatch,
+    ServiceError, SettleError, delivered_headers,
 };
 
 /// Where a content type other than JSON is kept in a record.
@@ -26,7 +26,11 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
-    with_message(message, |new, headers| batch.push(queue, new, headers))
+    let key = IdempotencyKey::read(&message.idempotency_key)?;
+    with_message(message, |new, headers| match key {
+        None => batch.push(queue, new, headers),
+        Some(key) => batch.push_once(queue, key, new, headers),
+    })
 }
 
 /// Adds a message to a batch, for an exchange.
@@ -42,7 +46,18 @@ pub(super) fn push_exchange(
             what: format!("message.{name} is set; copies of a message to an exchange have none"),
         });
     }
+    refuse_key(message)?;
     with_message(message, |new, headers| batch.push_exchange(exchange, key, new, headers))
+}
+
+/// Only queues know which keys they have seen.
+fn refuse_key(message: &Message) -> Result<(), ServiceError> {
+    if message.idempotency_key.is_empty() {
+        return Ok(());
+    }
+    Err(ServiceError::InvalidArgument {
+        what: "message.idempotency_key is set; only publishes to queues can have one".to_owned(),
+    })
 }
 
 /// Hands a message with its headers to `push`.

@@ -23,7 +23,7 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::DeadLettersNotFound { .. }
         | ServiceError::ExchangeNotFound { .. } => Code::NotFound,
         ServiceError::ExchangeExists { .. } => Code::FailedPrecondition,
-        ServiceError::StorageFull => Code::ResourceExhausted,
+        ServiceError::StorageFull | ServiceError::KeysFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
         | ServiceError::NoMajority
         | ServiceError::NotEnoughReplicas { .. }

@@ -34,4 +34,9 @@ pub(super) fn put(out: &mut Exposition, counts: &PublishCounts) {
         "Messages that a majority has and fewer voters confirmed in time than cluster.min_in_sync asks for.",
         number(&counts.not_in_sync),
     );
+    out.counter(
+        "boltq_publishes_repeated_total",
+        "Messages that were published before with the same idempotency key, and were not stored again.",
+        number(&counts.repeated),
+    );
 }

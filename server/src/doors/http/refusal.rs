@@ -34,6 +34,7 @@ impl Refusal {
             ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+            ServiceError::KeysFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             ServiceError::NoMajority
             | ServiceError::NotEnoughReplicas { .. }
             | ServiceError::NotInSync

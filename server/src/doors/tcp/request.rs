@@ -167,6 +167,8 @@ pub(super) struct Publish<'a> {
     pub(super) delay_ns: i64,
     pub(super) ttl_ns: i64,
     pub(super) priority: i64,
+    /// Empty: none.
+    pub(super) idempotency_key: Cow<'a, str>,
 }
 
 impl<'a> Publish<'a> {
@@ -177,7 +179,15 @@ impl<'a> Publish<'a> {
 }
 
 impl<'de> Members<'de> for Publish<'de> {
-    const NAMES: &'static [&'static str] = &["topic", "payload", "headers", "delay", "ttl", "priority"];
+    const NAMES: &'static [&'static str] = &[
+        "topic",
+        "payload",
+        "headers",
+        "delay",
+        "ttl",
+        "priority",
+        "idempotency_key",
+    ];
 
     fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
@@ -186,7 +196,8 @@ impl<'de> Members<'de> for Publish<'de> {
             "headers" => self.headers = headers(map)?,
             "delay" => self.delay_ns = integer(map)?,
             "ttl" => self.ttl_ns = integer(map)?,
-            _ => self.priority = integer(map)?,
+            "priority" => self.priority = integer(map)?,
+            _ => self.idempotency_key = text(map)?,
         }
         Ok(())
     }

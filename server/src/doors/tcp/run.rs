@@ -7,7 +7,7 @@ use boltq_core::limits::BATCH_MESSAGES_MAX;
 use super::reply::Refusal;
 use super::request::{Publish, Request, Single};
 use crate::doors::exchanges::PublishExchange;
-use crate::service::{NewMessage, PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
+use crate::service::{IdempotencyKey, NewMessage, PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
 
 /// Encoded bytes after which a batch is full: larger ones gain nothing and hold up the answers in front.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
             (Some(Self::Publish(run)), Request::Publish(publish)) if !run.is_full() => run.add(&publish),
             (Some(Self::Publish(run)), Request::Single(Single::Refused(text))) => run.refuse(text),
             (Some(Self::Routed(run)), Request::PublishExchange(publish)) if !run.is_full() => {
-                run.add_exchange(&publish)
+                run.add_exchange(&publish);
             }
             (
                 Some(Self::Settle {
@@ -119,7 +119,10 @@ impl<'a> PublishRun<'a> {
             ttl_ns: publish.ttl_ns,
         };
         let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
-        let added = self.batch.push(&publish.topic, &message, headers);
+        let added = IdempotencyKey::read(&publish.idempotency_key).and_then(|key| match key {
+            None => self.batch.push(&publish.topic, &message, headers),
+            Some(key) => self.batch.push_once(&publish.topic, key, &message, headers),
+        });
         let queue = publish.topic.clone();
         self.requests
             .push(added.map(|()| queue).map_err(|error| Refusal::from(&error)));

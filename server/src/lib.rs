@@ -12,5 +12,5 @@ pub mod node;
 pub mod peer;
 pub mod plane;
 pub mod service;
-mod tasks;
+pub mod tasks;
 pub mod telemetry;

@@ -284,7 +284,8 @@ impl GroupLog {
                 continue;
             }
             let rest = &slots[entries.len()..];
-            let together = &rest[..together(rest)];
+            // What stands behind it may not be written yet, and what is not written is in the cache.
+            let together = &rest[..together(rest, |key| disk.frames.cached(key).is_none())];
             match self.read_together(disk, together) {
                 Ok(read) => entries.extend(read),
                 // Purged or replaced meanwhile, and then the file may be gone.
@@ -374,12 +375,15 @@ fn frame_end(slot: &Slot) -> u64 {
     u64::from(slot.key.offset) + frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64
 }
 
-/// How many entries from the first on are read at once: those after it in its file, up to a bound.
-fn together(slots: &[(EntryId, Slot)]) -> usize {
+/// How many entries from the first on are read at once: those after it in its file that are to be read at all, up to a bound.
+fn together(slots: &[(EntryId, Slot)], is_read: impl Fn(FrameKey) -> bool) -> usize {
     let Some((_, first)) = slots.first() else { return 0 };
     let near = slots[1..].iter().take_while(|(_, slot)| {
         let start = u64::from(first.key.offset);
-        slot.key.file == first.key.file && slot.key > first.key && frame_end(slot) - start <= READ_TOGETHER_BYTES
+        slot.key.file == first.key.file
+            && slot.key > first.key
+            && frame_end(slot) - start <= READ_TOGETHER_BYTES
+            && is_read(slot.key)
     });
     1 + near.count()
 }

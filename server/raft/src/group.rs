@@ -21,6 +21,7 @@ use crate::entry::{Commands, Proposal};
 use crate::error::{ApplyError, GroupError, ProposeError};
 use crate::network::Network;
 use crate::proposer::{Admitted, Proposer};
+use crate::runtime;
 use crate::snapshot::Installing;
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
@@ -316,6 +317,7 @@ impl<H: GroupHandler> Group<H> {
                 return error.to_string();
             }
             tokio::select! {
+                biased;
                 // Not by waiting for a change: the metrics change with every entry.
                 () = tokio::time::sleep(FAILURE_POLL) => {}
                 () = self.inner.progress.ended.notified() => {
@@ -394,9 +396,9 @@ impl<H: GroupHandler> Inner<H> {
             .clone()
             .run(self.raft.clone(), self.config.entry_bytes_max);
         let tasks = [
-            tokio::spawn(proposer),
-            tokio::spawn(self.clone().watch_leadership()),
-            tokio::spawn(self.clone().take_checkpoints()),
+            runtime::spawn(proposer),
+            runtime::spawn(self.clone().watch_leadership()),
+            runtime::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
         Ok(())

@@ -20,6 +20,9 @@ mod membership;
 mod network;
 mod proposer;
 mod receiver;
+mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod snapshot;
 mod store;
 mod transport;
@@ -33,4 +36,5 @@ pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
 pub use network::NoPeers;
 pub use proposer::Admitted;
+pub use runtime::blocking;
 pub use transport::{Peer, Receiver, Transport, TransportError};

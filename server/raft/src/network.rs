@@ -207,6 +207,7 @@ impl RaftNetworkV2<TypeConfig> for Client {
             .transport
             .send(&self.peer, self.group, chunks, SNAPSHOT_PROGRESS_MAX);
         let answer = tokio::select! {
+            biased;
             closed = cancel => return Err(closed.into()),
             answer = sending => answer,
         };

@@ -10,7 +10,6 @@ use boltq_raft::{GroupStatus, Proposal};
 use super::bury::DEAD_LETTER_SUFFIX;
 use super::error::ServiceError;
 use super::queue::Queues;
-use crate::clock;
 
 /// A message that was looked at.
 #[derive(Debug, Clone)]
@@ -195,7 +194,7 @@ impl Queues {
         })?;
         let wanted: Vec<_> = places.iter().map(|place| (place.stream, place.seq)).collect();
         let records = self.read_answer(wanted).await?;
-        let (now, salt) = (clock::now(), self.salt()?);
+        let (now, salt) = (self.inner.plane.now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
         for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {
             let record = match Record::read(&bytes) {
@@ -234,7 +233,7 @@ impl Queues {
         let mut proposal = Proposal::new();
         command::purge(proposal.begin(), &runs);
         let outcomes = self
-            .carry_out(proposal, move |plane| plane.abort_purge(&runs, clock::now()))
+            .carry_out(proposal, move |plane, now| plane.abort_purge(&runs, now))
             .await?;
         Ok(outcomes
             .iter()

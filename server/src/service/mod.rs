@@ -11,13 +11,13 @@ mod settle;
 mod take;
 mod token;
 
+pub(crate) use crate::clock::random;
 pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{QueueStats, Totals};
 pub use bury::DEAD_LETTER_SUFFIX;
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
-pub(crate) use queue::random;
 pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
 pub use token::{DeliveryToken, Handle};

@@ -29,11 +29,18 @@ const ROOM_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct LogStore {
     log: GroupLog,
     installing: Arc<Installing>,
+    #[cfg(feature = "sim")]
+    kept: crate::sim::KeptTail,
 }
 
 impl LogStore {
     pub(crate) fn new(log: GroupLog, installing: Arc<Installing>) -> Self {
-        Self { log, installing }
+        Self {
+            log,
+            installing,
+            #[cfg(feature = "sim")]
+            kept: crate::sim::KeptTail::default(),
+        }
     }
 
     fn read(&self, start: u64, end: u64, bytes_max: u64) -> Result<Vec<RaftEntry>, io::Error> {
@@ -163,6 +170,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<_> = entries.into_iter().map(to_entry).collect();
+        #[cfg(feature = "sim")]
+        let entries = self.kept.instead_of(entries);
         if let Some(first) = entries.first() {
             self.reach(first.id.index).await;
         }
@@ -179,6 +188,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let last = last.map(|id| to_entry_id(&id).index);
+        #[cfg(feature = "sim")]
+        if self.kept.keep(&self.log) {
+            return Ok(());
+        }
         self.durable(|log, done| log.truncate_after(last, done)).await
     }
 

@@ -1,0 +1,237 @@
+//! After the faults: writes go on, all catch up, and everything is there and accounted for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::LogIndex;
+use boltq_log::ReadMode;
+use boltq_raft::GroupHandler;
+use boltq_server::service::{DEAD_LETTER_SUFFIX, Delivery, Settlement};
+use bytes::Bytes;
+use tokio::time::{Instant, sleep};
+
+use crate::client;
+use crate::cluster::Cluster;
+use crate::ledger::{Publish, Told};
+use crate::node::Node;
+use crate::random::hash;
+use crate::trace::{Checker, note};
+
+/// Within this time after a majority is connected again, a write succeeds.
+pub(crate) const PROGRESS_MAX: Duration = Duration::from_secs(10);
+/// For the members to be what they are to be, and for all replicas to have everything.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// For everything to be delivered: delays, leases and backoffs end before that, also after clocks were set back.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+const DRAIN_BATCH: usize = 64;
+
+impl Cluster {
+    /// Ends the run.
+    pub(crate) async fn finish(self: &Arc<Self>) {
+        self.progresses().await;
+        if !self.all_up().await && !self.trace.is_broken() {
+            self.trace
+                .violation(Checker::Recovery, "not all nodes come up".to_owned());
+        }
+        self.restore_members().await;
+        self.catch_up().await;
+        self.drain().await;
+        self.catch_up().await;
+        if !self.trace.is_broken() {
+            self.ledger.check_loss();
+            self.check_totals();
+        }
+    }
+
+    /// A write succeeds in time.
+    pub(crate) async fn progresses(&self) {
+        let until = Instant::now() + PROGRESS_MAX;
+        loop {
+            if self.trace.is_broken() {
+                return;
+            }
+            if let Some(leader) = self.leader()
+                && self.probe(&leader).await == Told::Done
+            {
+                note!(self.trace, "writes go on");
+                return;
+            }
+            if Instant::now() >= until {
+                let what = format!("no write within {PROGRESS_MAX:?}; {}", self.states());
+                return self.trace.violation(Checker::Progress, what);
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn probe(&self, leader: &Node) -> Told {
+        let tag = self.ledger.tag();
+        let publish = Publish {
+            tag,
+            queue: "q0".to_owned(),
+            payload: tag.to_le_bytes().to_vec(),
+            priority: 0,
+            delay_ms: 0,
+            ttl_ms: 0,
+        };
+        client::publish(self, leader, &[publish]).await
+    }
+
+    fn states(&self) -> String {
+        let states = self.nodes().into_iter().map(|node| {
+            let status = node.group.status();
+            format!(
+                "n{} {:?} term {} last {:?} applied {:?}",
+                node.index,
+                status.role,
+                status.term.0,
+                status.last.map(|last| last.0),
+                status.applied.map(|applied| applied.0)
+            )
+        });
+        states.collect::<Vec<_>>().join("; ")
+    }
+
+    async fn restore_members(&self) {
+        let until = Instant::now() + SETTLE_MAX;
+        for node in 0..self.plan.nodes() {
+            while !self.trace.is_broken() && !self.take_in(node).await {
+                if Instant::now() >= until {
+                    let what = format!("n{node} cannot be taken in; {}", self.states());
+                    return self.trace.violation(Checker::Progress, what);
+                }
+                sleep(POLL).await;
+            }
+        }
+    }
+
+    /// All replicas have applied what there is, and then their states are equal.
+    async fn catch_up(&self) {
+        let until = Instant::now() + SETTLE_MAX;
+        while !self.trace.is_broken() && !self.even() {
+            if Instant::now() >= until {
+                let what = format!("replicas do not catch up; {}", self.states());
+                return self.trace.violation(Checker::Progress, what);
+            }
+            sleep(POLL).await;
+        }
+        if self.trace.is_broken() {
+            return;
+        }
+        let mut states: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for node in self.nodes() {
+            let state = hash(0, &node.plane.snapshot());
+            states.entry(state).or_default().push(node.index);
+        }
+        note!(self.trace, "states: {states:x?}");
+        if states.len() > 1 {
+            let what = format!("nodes have applied the same entries and have different states: {states:x?}");
+            self.trace.violation(Checker::EqualReplicas, what);
+        }
+    }
+
+    fn even(&self) -> bool {
+        let all: Vec<_> = self.nodes().iter().map(|node| node.group.status()).collect();
+        let last: Option<LogIndex> = all.iter().filter_map(|status| status.last).max();
+        all.len() == self.plan.nodes()
+            && all.iter().all(|status| status.applied == last && status.last == last)
+            && all.iter().filter(|status| status.leading).count() == 1
+    }
+
+    /// Takes and acknowledges everything.
+    async fn drain(self: &Arc<Self>) {
+        let until = Instant::now() + DRAIN_MAX;
+        while !self.trace.is_broken() {
+            let Some(leader) = self.leader() else {
+                if Instant::now() >= until {
+                    let what = format!("nobody leads; {}", self.states());
+                    return self.trace.violation(Checker::Progress, what);
+                }
+                sleep(POLL).await;
+                continue;
+            };
+            let open = leader.plane.with(|plane| plane.machine().open_count());
+            if open == 0 {
+                return;
+            }
+            if Instant::now() >= until {
+                let what = format!(
+                    "{open} messages are open, and nobody gets them: {:?}",
+                    leader.queues.stats()
+                );
+                return self.trace.violation(Checker::Conservation, what);
+            }
+            let names: Vec<String> = leader
+                .plane
+                .with(|plane| plane.queues().map(|(name, ..)| name.to_owned()).collect());
+            for queue in names {
+                self.drain_queue(&leader, &queue).await;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn drain_queue(&self, leader: &Arc<Node>, queue: &str) {
+        let consumer = Arc::new(leader.queues.detached_consumer());
+        loop {
+            let taken = client::consume(self, leader, consumer.clone(), queue, DRAIN_BATCH, 5_000).await;
+            let taken = taken.unwrap_or_default();
+            if taken.is_empty() {
+                return;
+            }
+            for (tag, delivery) in &taken {
+                self.check_bodies(*tag, delivery, queue.ends_with(DEAD_LETTER_SUFFIX));
+                client::settle(self, leader, *tag, delivery, Settlement::Ack, false).await;
+            }
+        }
+    }
+
+    /// A message that is not done has the same record on every replica.
+    fn check_bodies(&self, tag: u64, delivery: &Delivery, dead: bool) {
+        let token = delivery.token.to_bytes();
+        let part = |at: usize| {
+            let mut part = [0; 8];
+            part.copy_from_slice(&token[at..at + 8]);
+            u64::from_be_bytes(part)
+        };
+        let place = (boltq_core::StreamId(part(0)), boltq_core::Seq(part(8)));
+        let mut records: Vec<(usize, Result<Bytes, String>)> = Vec::new();
+        for node in self.nodes() {
+            let mut record = Vec::new();
+            let read = node.group.log().read(&[place], ReadMode::Disk, &mut record);
+            let read = read
+                .map(|_| record.pop().unwrap_or_default())
+                .map_err(|error| error.to_string());
+            records.push((node.index, read));
+        }
+        let same = records
+            .windows(2)
+            .all(|pair| pair[0].1 == pair[1].1 && pair[0].1.is_ok());
+        if !same {
+            let what = format!("message {tag} (dead letter: {dead}) is not the same on all replicas: {records:?}");
+            self.trace.violation(Checker::OneBody, what);
+        }
+    }
+
+    fn check_totals(&self) {
+        let known = self.ledger.known();
+        for node in self.nodes() {
+            let (totals, open) = node.plane.with(|plane| (plane.totals(), plane.machine().open_count()));
+            note!(self.trace, "n{}: {totals:?}, open {open}; known {known:?}", node.index);
+            let balance = open + totals.acked + totals.expired + totals.purged;
+            let within = |(least, most): (u64, u64), figure: u64| (least..=most).contains(&figure);
+            let (purged, exact) = known.purged;
+            let fits = totals.published == balance
+                && within(known.published, totals.published)
+                && within(known.acked, totals.acked)
+                && totals.purged >= purged
+                && (!exact || totals.purged == purged);
+            if !fits {
+                let what = format!("n{}: {totals:?}, open {open}; clients know {known:?}", node.index);
+                self.trace.violation(Checker::Conservation, what);
+            }
+        }
+    }
+}

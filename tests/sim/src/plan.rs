@@ -1,0 +1,86 @@
+//! What a seed stands for: the cluster, its settings, the load, and the faults.
+
+use crate::clocks::NODES_MAX;
+use crate::faults::{self, Event};
+use crate::random::Random;
+
+/// What is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// Nothing.
+    Nothing,
+    /// Entries are acknowledged before they are synced.
+    AcksBeforeSync,
+    /// A follower does not cut off what its leader does not have.
+    KeepsDivergentTail,
+    /// A learner counts for the majority.
+    CountsLearner,
+}
+
+impl Broken {
+    /// All ways, with their names.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("acks-before-sync", Self::AcksBeforeSync),
+        ("keeps-divergent-tail", Self::KeepsDivergentTail),
+        ("counts-learner", Self::CountsLearner),
+    ];
+}
+
+/// Everything that a seed decides before the run; the run draws on from `random`.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) voters: usize,
+    pub(crate) learners: usize,
+    pub(crate) clients: usize,
+    /// Length of the load, in ms of virtual time.
+    pub(crate) load_ms: u64,
+    pub(crate) queues: u64,
+    pub(crate) payload_max: u64,
+    pub(crate) pace_ms: u64,
+    pub(crate) log: LogPlan,
+    pub(crate) events: Vec<Event>,
+    pub(crate) random: Random,
+}
+
+/// Settings of logs and checkpoints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogPlan {
+    pub(crate) cache_bytes: u64,
+    pub(crate) compaction_threshold: u64,
+    pub(crate) checkpoint_entries: u64,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) kept_bytes: u64,
+}
+
+impl Plan {
+    pub(crate) fn draw(seed: u64, broken: Broken) -> Self {
+        let mut random = Random::new(seed);
+        let voters = if random.permille(250) { 5 } else { 3 };
+        let learners = usize::from(broken == Broken::CountsLearner || random.permille(300));
+        let learners = learners.min(NODES_MAX - voters);
+        let load_ms = random.between(4_000, 9_000);
+        let log = LogPlan {
+            cache_bytes: random.pick(&[0, 16 << 10, 1 << 20]),
+            compaction_threshold: random.pick(&[128 << 10, 512 << 10]),
+            checkpoint_entries: random.pick(&[10, 60, 300]),
+            checkpoint_bytes: random.pick(&[16 << 10, 256 << 10]),
+            kept_bytes: random.pick(&[0, 4 << 10, 64 << 10]),
+        };
+        Self {
+            voters,
+            learners,
+            clients: usize::try_from(random.between(2, 5)).unwrap_or(2),
+            load_ms,
+            queues: random.between(1, 4),
+            payload_max: random.pick(&[40, 400, 3_000]),
+            pace_ms: random.pick(&[20, 60, 120]),
+            log,
+            events: faults::draw(&mut random.fork(), voters, learners, load_ms),
+            random,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.voters + self.learners
+    }
+}

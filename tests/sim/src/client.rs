@@ -86,41 +86,39 @@ pub(crate) async fn consume(
     Some(entered.collect())
 }
 
-/// Settles a message and enters what came of it.
-pub(crate) async fn settle(
-    cluster: &Cluster,
-    node: &Node,
-    tag: u64,
-    delivery: &Delivery,
-    how: Settlement,
-    by_id: bool,
-) -> Told {
-    let number = lease_of(delivery);
+/// Settles messages with one request, and enters what came of each.
+pub(crate) async fn settle(cluster: &Cluster, node: &Node, messages: &[(u64, Delivery)], how: Settlement, by_id: bool) {
     let ack = how == Settlement::Ack;
     let begun = cluster.ledger.begin(node.index, node.term());
-    cluster.ledger.lets_go(tag, number);
-    if ack {
-        cluster.ledger.acking(tag);
+    for (tag, delivery) in messages {
+        cluster.ledger.lets_go(*tag, lease_of(delivery));
+        if ack {
+            cluster.ledger.acking(*tag);
+        }
     }
-    let handle = if by_id {
-        Handle::Id(delivery.id)
-    } else {
-        Handle::Token(delivery.token)
+    let handle = |(_, delivery): &(u64, Delivery)| match by_id {
+        true => Handle::Id(delivery.id),
+        false => Handle::Token(delivery.token),
     };
+    let handles: Vec<_> = messages.iter().map(handle).collect();
     let queues = node.queues.clone();
     let answer = node
-        .ask(PATIENCE, async move { queues.settle(how, &[handle]).await })
+        .ask(PATIENCE, async move { queues.settle(how, &handles).await })
         .await;
-    let told = match answer.map(|results| results.map(|mut results| results.pop())) {
-        Some(Ok(Some(Ok(())))) => Told::Done,
-        Some(Ok(Some(Err(SettleError::NotSettled(error))))) => told(&error),
-        Some(Ok(_)) => Told::Refused,
-        Some(Err(error)) => told(&error),
-        None => Told::Unknown,
-    };
-    let number = if by_id { u64::MAX } else { number };
-    cluster.ledger.settled(begun, tag, number, ack, told, node.term());
-    told
+    for (n, (tag, delivery)) in messages.iter().enumerate() {
+        let told = match &answer {
+            None => Told::Unknown,
+            Some(Err(error)) => told(error),
+            Some(Ok(results)) => match results.get(n) {
+                Some(Ok(())) => Told::Done,
+                Some(Err(SettleError::NotSettled(error))) => told(error),
+                Some(Err(_)) | None => Told::Refused,
+            },
+        };
+        // An id settles whatever lease there is.
+        let number = if by_id { u64::MAX } else { lease_of(delivery) };
+        cluster.ledger.settled(begun, *tag, number, ack, told, node.term());
+    }
 }
 
 impl Client {
@@ -190,10 +188,13 @@ impl Client {
         let max = usize::try_from(self.random.between(1, 9)).unwrap_or(1);
         let lease_ms = self.random.pick(&LEASES_MS);
         let taken = consume(&self.cluster, node, consumer.clone(), &queue, max, lease_ms).await;
+        let mut taken = taken.unwrap_or_default();
         let mut left = Vec::new();
-        for (tag, delivery) in taken.unwrap_or_default() {
-            if !self.treat(node, tag, &delivery).await {
-                left.push((tag, lease_of(&delivery)));
+        while !taken.is_empty() {
+            let count = if self.random.permille(500) { taken.len() } else { 1 };
+            let messages: Vec<_> = taken.drain(..count).collect();
+            if !self.treat(node, &messages).await {
+                left.extend(messages.iter().map(|(tag, delivery)| (*tag, lease_of(delivery))));
             }
         }
         if connected {
@@ -204,8 +205,8 @@ impl Client {
         }
     }
 
-    /// Does something with a message; whether it was settled, or tried to.
-    async fn treat(&mut self, node: &Arc<Node>, tag: u64, delivery: &Delivery) -> bool {
+    /// Does something with messages; whether they were settled, or tried to.
+    async fn treat(&mut self, node: &Arc<Node>, messages: &[(u64, Delivery)]) -> bool {
         if self.random.permille(150) {
             sleep(Duration::from_millis(self.random.between(1, 1_500))).await;
         }
@@ -218,17 +219,19 @@ impl Client {
         match self.random.below(1_000) {
             0..700 => {
                 let by_id = self.random.permille(100);
-                settle(&self.cluster, &node, tag, delivery, Settlement::Ack, by_id).await;
+                settle(&self.cluster, &node, messages, Settlement::Ack, by_id).await;
             }
             700..850 => {
                 let how = Settlement::Nack {
                     delay: self.random.permille(200).then_some(Duration::from_millis(200)),
                     dead_letter: self.random.permille(150),
                 };
-                settle(&self.cluster, &node, tag, delivery, how, false).await;
+                settle(&self.cluster, &node, messages, how, false).await;
             }
             850..900 => {
-                self.extend(&node, tag, delivery);
+                for (tag, delivery) in messages {
+                    self.extend(&node, *tag, delivery);
+                }
                 return false;
             }
             _ => return false,

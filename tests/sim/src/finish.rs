@@ -183,8 +183,8 @@ impl Cluster {
             }
             for (tag, delivery) in &taken {
                 self.check_bodies(*tag, delivery, queue.ends_with(DEAD_LETTER_SUFFIX));
-                client::settle(self, leader, *tag, delivery, Settlement::Ack, false).await;
             }
+            client::settle(self, leader, &taken, Settlement::Ack, false).await;
         }
     }
 

@@ -55,10 +55,15 @@ pub(crate) struct LogPlan {
 impl Plan {
     pub(crate) fn draw(seed: u64, broken: Broken) -> Self {
         let mut random = Random::new(seed);
-        let voters = if random.permille(250) { 5 } else { 3 };
+        let voters = if random.permille(200) { 5 } else { 3 };
         let learners = usize::from(broken == Broken::CountsLearner || random.permille(300));
         let learners = learners.min(NODES_MAX - voters);
-        let load_ms = random.between(4_000, 9_000);
+        let long = random.permille(100);
+        let load_ms = if long {
+            random.between(4_000, 10_000)
+        } else {
+            random.between(2_000, 4_500)
+        };
         let log = LogPlan {
             cache_bytes: random.pick(&[0, 16 << 10, 1 << 20]),
             compaction_threshold: random.pick(&[128 << 10, 512 << 10]),
@@ -73,7 +78,7 @@ impl Plan {
             load_ms,
             queues: random.between(1, 4),
             payload_max: random.pick(&[40, 400, 3_000]),
-            pace_ms: random.pick(&[20, 60, 120]),
+            pace_ms: random.pick(&[30, 60, 150]),
             log,
             events: faults::draw(&mut random.fork(), voters, learners, load_ms),
             random,

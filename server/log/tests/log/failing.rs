@@ -52,6 +52,30 @@ fn a_failed_sync_stops_the_log_for_good_and_loses_nothing_that_was_acknowledged(
     assert_eq!(&entries[0].data[..], b"safe");
 }
 
+/// After a sync that failed, the system shows what is not on the device, and takes it for clean.
+#[test]
+fn what_a_failed_sync_left_behind_is_written_again_by_the_next_start() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    append(&group, 1, 1, Bytes::from_static(b"safe")).unwrap();
+    files.fail_sync(1);
+    append(&group, 1, 2, Bytes::from_static(b"seen")).unwrap_err();
+    let files = files.after_kill();
+    drop((group, log));
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    // It was found, so the group confirms it from now on.
+    assert_eq!(group.raft_state().last, Some(id(1, 2)));
+    append(&group, 1, 3, Bytes::from_static(b"more")).unwrap();
+    let files = files.lose_unsynced();
+    drop((group, log));
+    let log = open(&files).unwrap();
+    let entries = log.group(GROUP).entries(LogIndex(1)..LogIndex(9), u64::MAX).unwrap();
+    let entries: Vec<_> = entries.iter().map(|entry| &entry.data[..]).collect();
+    assert_eq!(entries, [&b"safe"[..], b"seen", b"more"]);
+}
+
 #[test]
 fn everything_that_waits_hears_of_the_failure_once() {
     let files = SimFiles::new();

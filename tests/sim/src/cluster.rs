@@ -58,7 +58,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(mut plan: Plan, broken: Broken, trace: Trace) -> Arc<Self> {
         let impostor = (broken == Broken::CountsLearner).then(|| plan.nodes() - 1);
-        let net = Net::new(plan.nodes(), plan.random.fork(), impostor);
+        let net = Net::new(plan.nodes(), plan.random.fork(), impostor, trace.clone());
         let slots = (0..plan.nodes()).map(|_| Slot {
             files: SimFiles::new(),
             node: None,
@@ -131,6 +131,7 @@ impl Cluster {
         let slot = &mut slots[node];
         slot.may_fail = true;
         slot.files.fail_sync(nth);
+        self.trace.count("failing syncs");
     }
 
     /// Takes a slot, unless somebody has it.
@@ -182,6 +183,7 @@ impl Cluster {
         };
         slot.may_fail = false;
         drop(slots);
+        self.trace.count("crashes");
         note!(self.trace, "n{node} ends: {end:?}");
     }
 

@@ -51,8 +51,8 @@ pub(crate) async fn run(steps: Steps, bell: Bell, slow_ms: Arc<AtomicU64>, mut r
     }
 }
 
-/// The build that acknowledges before it syncs: a sync of the write-ahead log is done at once, and does nothing. Only the first
-/// one of a file, when it is prepared, is what it should be.
+/// A disk that lies: a sync of the write-ahead log is done at once, and does nothing. Only the first one of a file, when it is
+/// prepared, is what it should be.
 #[derive(Debug)]
 pub(crate) struct Unsynced(pub(crate) SimFiles);
 

@@ -250,6 +250,9 @@ impl Cluster {
                 }
             })
             .await;
+        if matches!(changed, Some(Ok(()))) {
+            self.trace.count("membership changes");
+        }
         note!(self.trace, "membership without n{node}: {}", outcome(changed.as_ref()));
         sleep(lasts).await;
         if !self.healing() {

@@ -219,6 +219,12 @@ impl Cluster {
         let known = self.ledger.known();
         for node in self.nodes() {
             let (totals, open) = node.plane.with(|plane| (plane.totals(), plane.machine().open_count()));
+            if totals.expired > 0 {
+                self.trace.count("replicas with expired messages");
+            }
+            if totals.purged > 0 {
+                self.trace.count("replicas with purged messages");
+            }
             note!(self.trace, "n{}: {totals:?}, open {open}; known {known:?}", node.index);
             let balance = open + totals.acked + totals.expired + totals.purged;
             let within = |(least, most): (u64, u64), figure: u64| (least..=most).contains(&figure);

@@ -179,6 +179,11 @@ impl Ledger {
                 self.identify(&mut inner, publish.tag, *id);
             }
         }
+        self.trace.count(match told {
+            Told::Done => "publishes",
+            Told::Refused => "publishes refused",
+            Told::Unknown => "publishes unknown",
+        });
         let tags = (publishes.first().map(|p| p.tag), publishes.len());
         note!(self.trace, "n{} publish {tags:?}: {told:?}", begun.node);
         if told == Told::Done && ids.len() != publishes.len() {
@@ -223,6 +228,13 @@ impl Ledger {
             begun.node,
             delivery.attempts
         );
+        self.trace.count("deliveries");
+        if delivery.attempts > 0 {
+            self.trace.count("redeliveries");
+        }
+        if queue.ends_with(DEAD_LETTER_SUFFIX) {
+            self.trace.count("dead letters");
+        }
         self.identify(&mut inner, tag, delivery.id);
         let message = inner.messages.get_mut(&tag)?;
         self.check_delivery(tag, message, begun, queue, delivery);
@@ -338,6 +350,7 @@ impl Ledger {
             return;
         };
         if ack {
+            self.trace.count("acknowledgements");
             message.acked.get_or_insert((event, term));
         }
         for lease in &message.leases {

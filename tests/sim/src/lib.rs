@@ -27,6 +27,7 @@ mod random;
 mod trace;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Report {
     pub hash: u64,
     /// How much happened.
     pub events: u64,
+    /// How often what a run is to reach was reached.
+    pub counts: BTreeMap<&'static str, u64>,
     /// The last things that happened.
     pub lines: Vec<String>,
 }
@@ -110,6 +113,7 @@ pub fn run(seed: u64, broken: Broken) -> Report {
         violation: trace.found(),
         hash: trace.hash(),
         events: trace.events(),
+        counts: trace.counts(),
         lines: trace.lines(),
     }
 }

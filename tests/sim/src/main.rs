@@ -1,5 +1,6 @@
 //! `boltq-sim`: runs seeds of the simulation, one or many, and says how to repeat the one that fails.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +76,7 @@ fn run_many(options: &Options, broken: Broken) -> Vec<Report> {
     let next = AtomicU64::new(options.from);
     let end = options.from.saturating_add(options.seeds);
     let failed = Mutex::new(Vec::new());
+    let counts = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -84,6 +86,11 @@ fn run_many(options: &Options, broken: Broken) -> Vec<Report> {
                         return;
                     }
                     let report = run(seed, broken);
+                    let mut all = counts.lock().expect("no thread panics while it holds this");
+                    for (what, count) in &report.counts {
+                        *all.entry(*what).or_insert(0u64) += count;
+                    }
+                    drop(all);
                     if let Some(violation) = &report.violation {
                         println!("seed {seed} violates {}: {}", violation.checker, violation.what);
                         failed
@@ -95,6 +102,10 @@ fn run_many(options: &Options, broken: Broken) -> Vec<Report> {
             });
         }
     });
+    println!(
+        "{:?}",
+        counts.into_inner().expect("no thread panics while it holds this")
+    );
     let mut failed = failed.into_inner().expect("no thread panics while it holds this");
     failed.sort_by_key(|report| report.seed);
     failed

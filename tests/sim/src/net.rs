@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::random::Random;
+use crate::trace::Trace;
 
 /// Second byte of a request that appends entries, see `boltq_raft`'s wire format.
 const APPEND: u8 = 1;
@@ -52,6 +53,7 @@ struct Inner {
     last: BTreeMap<(usize, usize), Instant>,
     /// The build that counts a learner: its answers stand for those of voters that do not answer.
     impostor: Option<usize>,
+    trace: Trace,
 }
 
 /// The network of a cluster; clones are the same one.
@@ -65,7 +67,7 @@ enum Fate {
 }
 
 impl Net {
-    pub(crate) fn new(nodes: usize, random: Random, impostor: Option<usize>) -> Self {
+    pub(crate) fn new(nodes: usize, random: Random, impostor: Option<usize>, trace: Trace) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             random,
             ends: vec![None; nodes],
@@ -73,6 +75,7 @@ impl Net {
             weather: Weather::CALM,
             last: BTreeMap::new(),
             impostor,
+            trace,
         })))
     }
 
@@ -126,6 +129,9 @@ impl Net {
         let (min, max) = weather.delay_ms;
         let delay = Duration::from_millis(inner.random.between(min, max + 1));
         let lost = inner.random.permille(weather.loss_permille);
+        if lost {
+            inner.trace.count("lost");
+        }
         if lost || inner.cut.contains(&(from, to)) {
             return Fate::Lost;
         }
@@ -142,7 +148,11 @@ impl Net {
     fn repeats(&self) -> bool {
         let mut inner = self.0.lock();
         let permille = inner.weather.repeat_permille;
-        inner.random.permille(permille)
+        let repeats = inner.random.permille(permille);
+        if repeats {
+            inner.trace.count("repeated");
+        }
+        repeats
     }
 
     /// Who really gets a request: in the build that counts a learner, the learner, if the voter cannot be reached.
@@ -273,6 +283,10 @@ impl Transport for Port {
                 sleep_until(at).await;
                 let chunks = net.chunks(from, to, chunks);
                 let received = end.process.run(end.receiver.receive_chunks(chunks)).await;
+                net.0.lock().trace.count(match received {
+                    Ok(_) => "snapshots",
+                    Err(_) => "snapshots broken off",
+                });
                 if let Fate::Arrives(at) = net.fate(to, from) {
                     sleep_until(at).await;
                     // Whoever asked may wait no more.

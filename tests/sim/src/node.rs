@@ -8,7 +8,7 @@ use std::time::Duration;
 use boltq_core::{GroupId, NodeId};
 use boltq_log::files::FileLayer;
 use boltq_log::testing::SimFiles;
-use boltq_log::{Log, LogConfig, Storage};
+use boltq_log::{Log, LogConfig, Storage, SyncPolicy};
 use boltq_queue::Settings;
 use boltq_raft::sim::{Break, Process};
 use boltq_raft::{Group, GroupConfig, Peer};
@@ -116,10 +116,10 @@ impl Node {
         let bell = Bell::default();
         let slow_ms = Arc::new(AtomicU64::new(0));
         let files: Arc<dyn FileLayer> = match kit.broken {
-            Broken::AcksBeforeSync => Arc::new(Unsynced(files)),
+            Broken::DiskLies => Arc::new(Unsynced(files)),
             _ => Arc::new(files),
         };
-        let opened = Log::open_stepped(log_config(&kit.log), files, bell.on_work());
+        let opened = Log::open_stepped(log_config(&kit), files, bell.on_work());
         let (log, steps) = opened.map_err(|error| format!("the log: {error}"))?;
         tokio::spawn(process.run(disk::run(steps, bell, slow_ms.clone(), random)));
         let plane = QueuePlane::with_sources(SETTINGS, log.group(GROUP), clocks::sources(index));
@@ -207,10 +207,16 @@ impl Node {
     }
 }
 
-fn log_config(plan: &LogPlan) -> LogConfig {
+fn log_config(kit: &Kit) -> LogConfig {
+    let plan = &kit.log;
     LogConfig {
         storage: Storage::Disk {
             dir: PathBuf::from("/data"),
+        },
+        sync: match kit.broken {
+            // Then an entry is done when the system has it.
+            Broken::AcksBeforeSync => SyncPolicy::Never,
+            _ => SyncPolicy::Always,
         },
         wal_file_bytes: 64 << 10,
         cache_bytes: plan.cache_bytes,

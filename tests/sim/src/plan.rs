@@ -11,6 +11,8 @@ pub enum Broken {
     Nothing,
     /// Entries are acknowledged before they are synced.
     AcksBeforeSync,
+    /// Syncs of the write-ahead log are said to be done, and do nothing: the broker is right, and its disk lies.
+    DiskLies,
     /// A follower does not cut off what its leader does not have.
     KeepsDivergentTail,
     /// A learner counts for the majority.
@@ -19,8 +21,9 @@ pub enum Broken {
 
 impl Broken {
     /// All ways, with their names.
-    pub const ALL: [(&'static str, Self); 3] = [
+    pub const ALL: [(&'static str, Self); 4] = [
         ("acks-before-sync", Self::AcksBeforeSync),
+        ("disk-lies", Self::DiskLies),
         ("keeps-divergent-tail", Self::KeepsDivergentTail),
         ("counts-learner", Self::CountsLearner),
     ];

@@ -1,6 +1,6 @@
 //! What happened: the last lines to read, all of them in a hash, and what was found to be wrong.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -65,6 +65,7 @@ struct Inner {
     lines: VecDeque<String>,
     hash: u64,
     events: u64,
+    counts: BTreeMap<&'static str, u64>,
     violation: Option<Violation>,
 }
 
@@ -104,6 +105,15 @@ impl Trace {
 
     pub(crate) fn events(&self) -> u64 {
         self.0.lock().events
+    }
+
+    /// One more of these.
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.0.lock().counts.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.0.lock().counts.clone()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {

@@ -80,6 +80,9 @@ fn look_at(cluster: &Cluster, node: &Node, seen: &mut Seen, leaders: &mut BTreeM
             cluster.trace.violation(Checker::OneLeader, what);
         }
     }
+    if status.leading && !seen.leading {
+        cluster.trace.count("leaderships");
+    }
     if status.leading != seen.leading {
         note!(
             cluster.trace,

@@ -10,7 +10,7 @@ use boltq_server::service::{
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
-use crate::ledger::{Publish, Told, lease_of};
+use crate::ledger::{Publish, Times, Told, lease_of};
 use crate::node::{Node, SETTINGS};
 use crate::random::Random;
 
@@ -79,8 +79,12 @@ pub(crate) async fn consume(
     let lease = Some(Duration::from_millis(lease_ms));
     let work = async move { queues.consume(&consumer, &name, max, lease, Duration::ZERO).await };
     let deliveries = node.ask(PATIENCE, work).await?.ok()?;
+    let times = Times {
+        lease_ms,
+        cluster_ms: node.plane.with(|plane| plane.machine().now().0),
+    };
     let entered = deliveries.into_iter().filter_map(|delivery| {
-        let tag = cluster.ledger.delivered(begun, queue, &delivery, lease_ms)?;
+        let tag = cluster.ledger.delivered(begun, queue, &delivery, times)?;
         Some((tag, delivery))
     });
     Some(entered.collect())

@@ -15,7 +15,7 @@ use crate::client;
 use crate::cluster::Cluster;
 use crate::ledger::{Publish, Told};
 use crate::node::Node;
-use crate::random::hash;
+use crate::random::{Random, hash};
 use crate::trace::{Checker, note};
 
 /// Within this time after a majority is connected again, a write succeeds.
@@ -64,6 +64,20 @@ impl Cluster {
             }
             sleep(POLL).await;
         }
+    }
+
+    /// As [`Cluster::progresses`], with one voter cut off, who may be the leader.
+    pub(crate) async fn progresses_without(&self, random: &mut Random) {
+        // Those that are down now may be needed for the majority.
+        self.all_up().await;
+        self.restore_members().await;
+        let node = usize::try_from(random.below(self.plan.voters as u64)).unwrap_or(0);
+        note!(self.trace, "all but n{node} are connected");
+        let others = (0..self.plan.nodes()).filter(|other| *other != node);
+        let links: Vec<_> = others.flat_map(|other| [(node, other), (other, node)]).collect();
+        self.kit.net.cut(&links);
+        self.progresses().await;
+        self.kit.net.mend(&links);
     }
 
     async fn probe(&self, leader: &Node) -> Told {

@@ -75,6 +75,15 @@ impl Begun {
     }
 }
 
+/// What is to be known of time at a delivery.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// Of the lease that was asked for.
+    pub(crate) lease_ms: u64,
+    /// The latest time of an entry that the node has applied: a leader whose clock is behind goes by that.
+    pub(crate) cluster_ms: u64,
+}
+
 /// What a client publishes.
 #[derive(Debug, Clone)]
 pub(crate) struct Publish {
@@ -209,7 +218,7 @@ impl Ledger {
     }
 
     /// A client got a message; its number, if it has one.
-    pub(crate) fn delivered(&self, begun: Begun, queue: &str, delivery: &Delivery, lease_ms: u64) -> Option<u64> {
+    pub(crate) fn delivered(&self, begun: Begun, queue: &str, delivery: &Delivery, times: Times) -> Option<u64> {
         let mut inner = self.inner.lock();
         inner.event += 1;
         let event = inner.event;
@@ -237,9 +246,9 @@ impl Ledger {
         }
         self.identify(&mut inner, tag, delivery.id);
         let message = inner.messages.get_mut(&tag)?;
-        self.check_delivery(tag, message, begun, queue, delivery);
+        self.check_delivery(tag, message, begun, queue, delivery, times);
         self.check_exclusive(tag, message, begun.node, number);
-        let end_ms = begun.earliest_ms().map(|clock_ms| clock_ms + lease_ms);
+        let end_ms = begun.earliest_ms().map(|clock_ms| clock_ms + times.lease_ms);
         message.leases.push(Lease {
             number,
             node: begun.node,
@@ -250,7 +259,15 @@ impl Ledger {
         Some(tag)
     }
 
-    fn check_delivery(&self, tag: u64, message: &Message, begun: Begun, queue: &str, delivery: &Delivery) {
+    fn check_delivery(
+        &self,
+        tag: u64,
+        message: &Message,
+        begun: Begun,
+        queue: &str,
+        delivery: &Delivery,
+        times: Times,
+    ) {
         let dead = queue.strip_suffix(DEAD_LETTER_SUFFIX);
         if dead.unwrap_or(queue) != message.queue || hash(0, &delivery.record.payload) != message.body {
             let what = format!("message {tag} came from {queue}, or with another body, than it was published with");
@@ -273,7 +290,8 @@ impl Ledger {
         }
         let certain = message.told == Told::Done || message.begun.earliest_ms().is_some();
         let due_ms = message.due_ms.filter(|_| certain);
-        if due_ms.is_some_and(|due_ms| clocks::high_ms(begun.node) < due_ms) {
+        let latest_ms = clocks::high_ms(begun.node).max(times.cluster_ms);
+        if due_ms.is_some_and(|due_ms| latest_ms < due_ms) {
             let what = format!("message {tag} is delivered before it is due");
             self.trace.violation(Checker::InTime, what);
         }

@@ -150,6 +150,9 @@ async fn live(seed: u64, broken: Broken, trace: &Trace) {
     }
     // What was cut while everything was healed.
     cluster.heal();
+    if random.permille(400) {
+        cluster.progresses_without(&mut random).await;
+    }
     cluster.finish().await;
     if watch.is_finished() {
         trace.violation(Checker::Monotonic, "the watch ended".to_owned());

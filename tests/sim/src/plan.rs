@@ -70,9 +70,9 @@ impl Plan {
         let log = LogPlan {
             cache_bytes: random.pick(&[0, 16 << 10, 1 << 20]),
             compaction_threshold: random.pick(&[128 << 10, 512 << 10]),
-            checkpoint_entries: random.pick(&[10, 60, 300]),
-            checkpoint_bytes: random.pick(&[16 << 10, 256 << 10]),
-            kept_bytes: random.pick(&[0, 4 << 10, 64 << 10]),
+            checkpoint_entries: random.pick(&[5, 20, 100]),
+            checkpoint_bytes: random.pick(&[8 << 10, 256 << 10]),
+            kept_bytes: random.pick(&[0, 0, 2 << 10, 64 << 10]),
         };
         Self {
             voters,

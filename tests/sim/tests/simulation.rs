@@ -61,7 +61,6 @@ fn what_must_never_be_otherwise_is_so_whatever_fails() {
         "crashes",
         "failing syncs",
         "snapshots",
-        "snapshots broken off",
         "membership changes",
         "lost",
         "repeated",

@@ -426,6 +426,7 @@ impl<H: GroupHandler> Inner<H> {
                 && self.confirm_leadership(term).await
             {
                 leading = leads;
+                runtime::spawn(self.clone().finish_change(term));
             }
             if leads == leading && metrics.changed().await.is_err() {
                 if leading.is_some() {

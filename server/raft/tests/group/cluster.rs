@@ -440,3 +440,38 @@ async fn a_follower_that_comes_back_with_less_than_it_confirmed_gets_it_again() 
         (leader, term)
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_members_that_its_leader_did_not_finish_is_finished_by_the_next_one() {
+    let mut cluster = Cluster::start(2, 1).await;
+    let last = |cluster: &Cluster| cluster.node(1).group.status().last.map_or(0, |last| last.0);
+    let before = last(&cluster);
+    cluster.mesh.isolate(NodeId(1));
+    let group = cluster.node(1).group.clone();
+    let promoting = tokio::spawn(async move { group.promote(NodeId(3)).await });
+    let reach = async |cluster: &Cluster, index: u64| {
+        let reached = async {
+            while last(cluster) < index {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, reached).await.expect("an entry more")
+    };
+    // Old and new voters; the entry with the new ones alone is missing.
+    reach(&cluster, before + 1).await;
+    cluster.kill(NodeId(1)).await;
+    assert!(promoting.await.unwrap().is_err());
+    cluster.mesh.heal();
+    cluster.restart(NodeId(1)).await;
+    // One that opens its term, and the one that was missing.
+    reach(&cluster, before + 3).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.kill(NodeId(2)).await;
+    let written = async {
+        // Two of three are there.
+        while cluster.leader().await.group.propose(add(&[1])).await.is_err() {}
+    };
+    tokio::time::timeout(DEADLINE, written)
+        .await
+        .expect("a majority is there");
+}

@@ -143,9 +143,10 @@ impl<H: GroupHandler> Group<H> {
         learners: bool,
     ) -> Result<(), MembershipError> {
         let metrics = self.raft_metrics();
-        let mut voters = metrics.membership_config.membership().voter_ids();
-        // A leader that has taken itself out leads until that is confirmed, and openraft asserts that it begins nothing new.
-        if !voters.any(|voter| voter == metrics.id) {
+        let mut members = metrics.membership_config.membership().nodes();
+        // A leader that has taken itself out goes on for a moment, and openraft asserts that it begins nothing new. One that
+        // stays as a learner goes on leading, and may.
+        if !members.any(|(member, _)| *member == metrics.id) {
             let leader = metrics.current_leader.filter(|leader| *leader != metrics.id);
             return Err(MembershipError::NotLeader {
                 leader: leader.map(NodeId),

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::checkpoint::Saved;
 use crate::config::ENTRY_BYTES_MAX;
 use crate::entries::{EntryTable, Slot};
-use crate::error::{AppendError, ReadError};
+use crate::error::{AppendError, Failure, ReadError};
 use crate::frame::{self, Kind};
 use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
@@ -334,6 +334,14 @@ impl GroupLog {
         match &self.plane().store {
             Store::Memory(_) => Space::Ample,
             Store::Disk(disk) => disk.wal.space(),
+        }
+    }
+
+    /// Why the log that the group shares with others takes no more writes, if it does not.
+    pub fn failure(&self) -> Option<Arc<Failure>> {
+        match &self.plane().store {
+            Store::Memory(_) => None,
+            Store::Disk(disk) => disk.wal.failure(),
         }
     }
 

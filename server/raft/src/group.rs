@@ -316,6 +316,10 @@ impl<H: GroupHandler> Group<H> {
             if let Err(error) = &metrics.borrow_watched().running_state {
                 return error.to_string();
             }
+            // A follower that has nothing to write would not come upon it: a snapshot is refused before openraft knows of it.
+            if let Some(failure) = self.inner.log.failure() {
+                return failure.to_string();
+            }
             tokio::select! {
                 biased;
                 // Not by waiting for a change: the metrics change with every entry.

@@ -143,3 +143,13 @@ fn keeping_a_divergent_tail_is_found() {
 fn counting_a_learner_for_the_majority_is_found() {
     is_found(Broken::CountsLearner, &WRONG_DATA);
 }
+
+/// What they found: changes of members that nobody finished (3099), or that a leader was asked for that had taken itself out
+/// (3098, 3100), and would not do as a learner (60); a follower that lived on when its log had failed (5139).
+#[test]
+fn seeds_that_failed_once_do_not() {
+    for seed in [60, 3098, 3099, 3100, 5139] {
+        let report = run(seed, Broken::Nothing);
+        assert!(report.violation.is_none(), "{}", report.text());
+    }
+}

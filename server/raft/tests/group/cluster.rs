@@ -455,7 +455,7 @@ async fn a_change_of_members_that_its_leader_did_not_finish_is_finished_by_the_n
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(DEADLINE, reached).await.expect("an entry more")
+        tokio::time::timeout(DEADLINE, reached).await.expect("an entry more");
     };
     // Old and new voters; the entry with the new ones alone is missing.
     reach(&cluster, before + 1).await;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
 use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
-use crate::wal::{Completion, ENTRY_PREFIX_BYTES, Outgoing, VOTE_BYTES_MAX};
+use crate::wal::{Completion, ENTRY_PREFIX_BYTES, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
 
 /// Entries that are read at once from a file, in bytes.
 const READ_TOGETHER_BYTES: u64 = 256 << 10;
@@ -100,6 +101,9 @@ impl GroupLog {
             let bytes = entry.data.len();
             if bytes > ENTRY_BYTES_MAX {
                 return Err(AppendError::TooLarge { bytes: bytes as u64 });
+            }
+            if entry.id.index.0 > INDEX_MAX {
+                return Err(AppendError::TooHigh { index: entry.id.index });
             }
             if let Some(expected) = next.filter(|next| *next != entry.id.index) {
                 return Err(self.order(entry.id.index, expected));
@@ -334,6 +338,15 @@ impl GroupLog {
         match &self.plane().store {
             Store::Memory(_) => Space::Ample,
             Store::Disk(disk) => disk.wal.space(),
+        }
+    }
+
+    /// How long the device has not answered while the log waits for it; zero if it does not wait. The log does not give up: a
+    /// device may come back, and until then nothing is known of what it was to write.
+    pub fn stalled(&self) -> Duration {
+        match &self.plane().store {
+            Store::Memory(_) => Duration::ZERO,
+            Store::Disk(disk) => disk.wal.stalled(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What can come out of a group.
 
-use boltq_core::{DecodeError, GroupId, NodeId};
+use boltq_core::{DecodeError, GroupId, LogIndex, NodeId};
 
 /// Everything that can come out of [`crate::Group::propose`].
 #[derive(Debug, Clone, thiserror::Error)]
@@ -21,6 +21,48 @@ pub enum ProposeError {
     },
     /// The node stopped, or its log failed, before the outcome was known: the commands may have been carried out.
     #[error("the group stopped before the outcome was known")]
+    Stopped,
+}
+
+/// Why it is not so that as many voters have an entry as [`crate::GroupConfig::min_in_sync`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InSyncError {
+    /// Too few voters are there.
+    #[error("{answering} voters answer; {wanted} have to have what is answered")]
+    TooFewAnswer {
+        /// Voters that answer, this node included.
+        answering: usize,
+        /// What is asked for.
+        wanted: usize,
+    },
+    /// This node stopped leading before enough voters confirmed the entry, which a majority has.
+    #[error("a majority has it; whether {wanted} voters do is not known")]
+    Unknown {
+        /// What is asked for.
+        wanted: usize,
+    },
+}
+
+/// Why a read cannot be made sure to be current. What the node has can be read nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Nobody is known to lead the group.
+    #[error("nobody is known to lead the group")]
+    NoLeader,
+    /// The leader does not reach a majority of the voters, which may have elected another one.
+    #[error("the leader does not reach a majority of the nodes")]
+    NoMajority,
+    /// The leader does not answer.
+    #[error("the leader was not reached: {0}")]
+    NotReached(String),
+    /// This node lags.
+    #[error("this node has not applied entry {wanted} in time")]
+    Behind {
+        /// Up to which everything was committed.
+        wanted: LogIndex,
+    },
+    /// The group stopped.
+    #[error("the group stopped")]
     Stopped,
 }
 

@@ -9,20 +9,22 @@ use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
 use boltq_log::{EntryId, GroupLog};
 use openraft::async_runtime::WatchReceiver;
 use openraft::impls::BasicNode;
-use openraft::raft::ReadPolicy;
 use openraft::{Config, Instant as _, RaftMetrics, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::GroupConfig;
-use crate::entry::{Commands, Proposal};
-use crate::error::{ApplyError, GroupError, ProposeError};
+use crate::entry::Commands;
+use crate::error::{ApplyError, GroupError};
+use crate::in_sync::{self, InSync};
+use crate::metrics::{GroupFigures, Metrics};
 use crate::network::Network;
-use crate::proposer::{Admitted, Proposer};
+use crate::proposer::Proposer;
 use crate::runtime;
 use crate::snapshot::Installing;
+use crate::standing::{Quiet, Standing};
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -45,7 +47,7 @@ pub trait GroupHandler: Send + Sync + 'static {
     fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Self::Outcome>, ApplyError>;
 
     /// Takes the part that belongs to the first `items` items out of the outcome of a command that was joined from several,
-    /// see [`Proposal::allow_joining`].
+    /// see [`crate::Proposal::allow_joining`].
     fn share(outcome: &mut Self::Outcome, items: u32) -> Self::Outcome;
 
     /// The state after the last entry that was applied.
@@ -74,6 +76,29 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+    pub(crate) metrics: Metrics,
+    /// What keeps this node from leading.
+    pub(crate) standing: watch::Sender<Standing>,
+    /// Whether the handler was told that this node leads.
+    pub(crate) leading: watch::Sender<bool>,
+}
+
+impl Progress {
+    pub(crate) fn new(checkpoint_interval_bytes: u64, checkpoint_interval_entries: u64) -> Self {
+        Self {
+            applied_entries: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            leader_changes: AtomicU64::new(0),
+            checkpoint_interval_bytes,
+            checkpoint_interval_entries,
+            heard: Mutex::new(Instant::now()),
+            ended: Notify::new(),
+            checkpoint_due: Notify::new(),
+            metrics: Metrics::default(),
+            standing: watch::Sender::new(Standing::Fit),
+            leading: watch::Sender::new(false),
+        }
+    }
 }
 
 /// What a node is in a group.
@@ -128,20 +153,24 @@ pub struct GroupStatus {
     pub failed: Option<String>,
 }
 
-type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
+pub(crate) type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
 
 /// Handle of a group; clones are cheap and share it.
 pub struct Group<H: GroupHandler> {
-    inner: Arc<Inner<H>>,
+    pub(crate) inner: Arc<Inner<H>>,
 }
 
 pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) config: GroupConfig,
     pub(crate) raft: Raft<H>,
     pub(crate) log: GroupLog,
+    /// Until the group stops: a transport may hold its receivers, of which this is one.
+    transport: Mutex<Option<Arc<dyn Transport>>>,
     installing: Arc<Installing>,
-    handler: Arc<H>,
-    proposer: Proposer<H::Outcome>,
+    pub(crate) handler: Arc<H>,
+    pub(crate) proposer: Proposer<H::Outcome>,
+    /// None: a majority will do.
+    pub(crate) in_sync: Option<Arc<InSync>>,
     pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -151,6 +180,12 @@ impl<H: GroupHandler> Clone for Group<H> {
         Self {
             inner: self.inner.clone(),
         }
+    }
+}
+
+impl<H: GroupHandler> From<Arc<Inner<H>>> for Group<H> {
+    fn from(inner: Arc<Inner<H>>) -> Self {
+        Self { inner }
     }
 }
 
@@ -165,16 +200,10 @@ impl<H: GroupHandler> Group<H> {
         handler: Arc<H>,
         transport: Arc<dyn Transport>,
     ) -> Result<Self, GroupError> {
-        let progress = Arc::new(Progress {
-            applied_entries: AtomicU64::new(0),
-            checkpoints: AtomicU64::new(0),
-            leader_changes: AtomicU64::new(0),
-            checkpoint_interval_bytes: config.checkpoint_interval_bytes,
-            checkpoint_interval_entries: config.checkpoint_interval_entries,
-            heard: Mutex::new(Instant::now()),
-            ended: Notify::new(),
-            checkpoint_due: Notify::new(),
-        });
+        let progress = Arc::new(Progress::new(
+            config.checkpoint_interval_bytes,
+            config.checkpoint_interval_entries,
+        ));
         let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
             GroupError::Checkpoint {
                 group: config.group,
@@ -187,21 +216,24 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport,
+                transport: Arc::new(Quiet::new(transport.clone(), progress.standing.subscribe())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
+                progress: progress.clone(),
             },
-            LogStore::new(log.clone(), installing.clone()),
+            LogStore::new(log.clone(), installing.clone(), progress.clone()),
             machine,
         )
         .await
         .map_err(|error| raft_error(config.group, &error))?;
         let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock);
         let inner = Arc::new(Inner {
+            in_sync: InSync::new(config.min_in_sync),
             config,
             raft,
             log,
+            transport: Mutex::new(Some(transport)),
             installing,
             handler,
             proposer,
@@ -210,38 +242,6 @@ impl<H: GroupHandler> Group<H> {
         });
         inner.start().await?;
         Ok(Self { inner })
-    }
-
-    /// Proposes commands and waits for their outcomes, which are in the order of the commands.
-    ///
-    /// # Errors
-    /// Another node leads, or the group stopped; then the outcome is unknown.
-    pub async fn propose(&self, proposal: Proposal) -> Result<Vec<H::Outcome>, ProposeError> {
-        let admitted = self.admit(proposal).await?;
-        self.propose_admitted(admitted).await
-    }
-
-    /// The first half of [`Group::propose`]: waits until there is room for the proposal. Room is given back once its outcome
-    /// is known.
-    ///
-    /// # Errors
-    /// The group stopped.
-    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, ProposeError> {
-        self.inner.proposer.admit(proposal).await
-    }
-
-    /// The second half of [`Group::propose`].
-    ///
-    /// # Errors
-    /// As for [`Group::propose`].
-    pub async fn propose_admitted(&self, admitted: Admitted) -> Result<Vec<H::Outcome>, ProposeError> {
-        self.inner.proposer.propose(admitted).await
-    }
-
-    /// Bytes of proposals whose outcome is not known yet.
-    #[must_use]
-    pub fn unsettled_bytes(&self) -> usize {
-        self.inner.proposer.unsettled_bytes()
     }
 
     /// What the group is doing.
@@ -256,7 +256,7 @@ impl<H: GroupHandler> Group<H> {
                 .current_leader
                 .map(NodeId)
                 .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader,
+            leading: metrics.state == ServerState::Leader && *progress.standing.borrow() == Standing::Fit,
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
             applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
@@ -267,8 +267,27 @@ impl<H: GroupHandler> Group<H> {
         }
     }
 
+    /// What the group has counted since its start.
+    #[must_use]
+    pub fn figures(&self) -> GroupFigures {
+        self.inner.progress.metrics.get()
+    }
+
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        self.inner.progress.clone()
+    }
+
     pub(crate) fn raft(&self) -> &Raft<H> {
         &self.inner.raft
+    }
+
+    /// Nothing once the group stops.
+    pub(crate) fn transport(&self) -> Option<Arc<dyn Transport>> {
+        self.inner.transport.lock().clone()
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.inner.config.node
     }
 
     pub(crate) fn installing(&self) -> Arc<Installing> {
@@ -302,8 +321,10 @@ impl<H: GroupHandler> Group<H> {
         self.inner.config.group
     }
 
-    /// Hands leadership to another voter, if this node leads. Returns at once; the other node takes it when it has everything.
+    /// Hands leadership to another voter, if this node leads. This node stops to lead, and the other one takes it when it has
+    /// everything. Should it not, this node leads again after a while.
     pub async fn hand_over(&self, to: NodeId) {
+        self.inner.retire().await;
         if let Err(error) = self.inner.raft.trigger().transfer_leader(to.0).await {
             tracing::debug!(group = %self.id(), %error, "not handed over: the group stopped");
         }
@@ -340,6 +361,10 @@ impl<H: GroupHandler> Group<H> {
     /// Refuses new proposals, tells waiting callers, and stops.
     pub async fn shutdown(&self) {
         self.inner.proposer.close();
+        if let Some(in_sync) = &self.inner.in_sync {
+            in_sync.close();
+        }
+        self.inner.transport.lock().take();
         if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
             tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
         }
@@ -358,15 +383,19 @@ impl<H: GroupHandler> Inner<H> {
         self.config.election.1 * 2
     }
 
+    /// Whether there is nobody else who votes.
+    pub(crate) fn is_alone(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+        metrics.membership_config.membership().voter_ids().count() <= 1
+    }
+
     /// Whether this node hears from the leader, or, if it leads, from a majority.
-    fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+    pub(crate) fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
         let silence_max = self.silence_max();
         if metrics.state != ServerState::Leader {
             return self.progress.heard.lock().elapsed() < silence_max;
         }
-        let alone = metrics.membership_config.membership().voter_ids().count() <= 1;
         let heard = metrics.last_quorum_acked.as_deref();
-        alone || heard.is_some_and(|heard| heard.elapsed() < silence_max)
+        self.is_alone(metrics) || heard.is_some_and(|heard| heard.elapsed() < silence_max)
     }
 
     async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
@@ -402,59 +431,17 @@ impl<H: GroupHandler> Inner<H> {
         let tasks = [
             runtime::spawn(proposer),
             runtime::spawn(self.clone().watch_leadership()),
+            runtime::spawn(self.clone().watch_standing()),
             runtime::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
+        if let Some(in_sync) = &self.in_sync {
+            let group = Group { inner: self.clone() };
+            self.tasks
+                .lock()
+                .push(runtime::spawn(in_sync::watch(in_sync.clone(), group)));
+        }
         Ok(())
-    }
-
-    async fn watch_leadership(self: Arc<Self>) {
-        let mut metrics = self.raft.server_metrics();
-        let mut leading = None;
-        let mut leader = None;
-        loop {
-            let (state, current, term) = {
-                let metrics = metrics.borrow_watched();
-                (metrics.state, metrics.current_leader, Term(metrics.vote.leader_id.term))
-            };
-            if current != leader {
-                leader = current;
-                self.progress.leader_changes.fetch_add(1, Ordering::Relaxed);
-            }
-            let leads = (state == ServerState::Leader).then_some(term);
-            if leads != leading && leading.is_some() {
-                leading = None;
-                self.handler.leadership(None);
-            }
-            if let Some(term) = leads.filter(|_| leading.is_none())
-                && self.confirm_leadership(term).await
-            {
-                leading = leads;
-                runtime::spawn(self.clone().finish_change(term));
-            }
-            if leads == leading && metrics.changed().await.is_err() {
-                if leading.is_some() {
-                    self.handler.leadership(None);
-                }
-                self.progress.ended.notify_one();
-                return;
-            }
-        }
-    }
-
-    /// Leading means that everything committed before is applied; only then may the plane hand anything out.
-    async fn confirm_leadership(&self, term: Term) -> bool {
-        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => {
-                self.handler.leadership(Some(term));
-                true
-            }
-            Err(error) => {
-                tracing::debug!(group = %self.config.group, %error, "leadership not confirmed yet");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                false
-            }
-        }
     }
 }
 
@@ -466,6 +453,9 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
         election_timeout_min: millis(config.election.0),
         election_timeout_max: millis(config.election.1),
         enable_pre_vote: Some(true),
+        // A leader without a majority falls silent for every other one of these: its heartbeats would keep those that it
+        // still reaches from voting for another one. No shorter time is allowed.
+        quorum_loss_probe_interval: Some(millis(config.election.1 * 2)),
         // A node that was away would have to be told of every entry that it has not applied yet before it may lead.
         enable_leader_restore: Some(false),
         // A follower may have lost what it confirmed, by a power loss if syncs are not waited for, or because its data was set

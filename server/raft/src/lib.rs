@@ -12,29 +12,40 @@
 
 mod checkpoints;
 mod config;
+mod early;
 mod encoding;
 mod entry;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group;
+mod in_sync;
+mod leadership;
 mod membership;
+mod metrics;
 mod network;
 mod proposer;
+mod proposing;
+mod read;
 mod receiver;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
+mod standing;
 mod store;
 mod transport;
 mod types;
 mod wire;
 
 pub use config::GroupConfig;
+pub use early::{Aftermath, Early};
 pub use entry::{Command, Commands, Joint, Proposal};
-pub use error::{ApplyError, GroupError, MembershipError, ProposeError};
+pub use error::{ApplyError, GroupError, InSyncError, MembershipError, ProposeError, ReadError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
+pub use metrics::{CLASS_ENDS, Durations, GroupFigures, Snapshots};
 pub use network::NoPeers;
 pub use proposer::Admitted;
-pub use runtime::blocking;
+pub use runtime::{blocking, spawn};
 pub use transport::{Peer, Receiver, Transport, TransportError};

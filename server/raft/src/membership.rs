@@ -68,6 +68,13 @@ impl<H: GroupHandler> Group<H> {
         membership.nodes().map(member).collect()
     }
 
+    /// Whether a change is not confirmed by a majority yet. Until it is, no other one can begin.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        let metrics = self.raft_metrics();
+        metrics.membership_config.log_id() != metrics.committed_membership_config.log_id()
+    }
+
     /// Adds a node as a learner, or sets a new address for a member. Without effect if it is there with that address.
     ///
     /// # Errors

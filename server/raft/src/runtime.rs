@@ -9,8 +9,8 @@ pub(crate) use crate::sim::runtime::Runtime;
 #[cfg(not(feature = "sim"))]
 pub(crate) use openraft::impls::TokioRuntime as Runtime;
 
-/// Starts a task of a group.
-pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
+/// Starts a task of a group or of its handler.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,

@@ -10,6 +10,7 @@ use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
 use super::{duration, kind::Integer};
+use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
 /// All of it.
@@ -21,6 +22,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// What happens to messages.
     pub queue: QueueConfig,
+    /// What publishers may ask for.
+    pub publish: PublishConfig,
     /// Threads.
     pub performance: PerformanceConfig,
     /// Who may come in.
@@ -128,6 +131,13 @@ pub struct QueueConfig {
     pub retry_backoff_max: Duration,
 }
 
+/// Section `publish`.
+#[derive(Debug, Clone)]
+pub struct PublishConfig {
+    /// The least that a publisher may ask to wait for.
+    pub min_ack_level: AckLevel,
+}
+
 /// Section `performance`.
 #[derive(Debug, Clone)]
 pub struct PerformanceConfig {
@@ -168,6 +178,9 @@ impl Config {
             server,
             storage: StorageConfig::check(settings)?,
             queue: QueueConfig::check(settings)?,
+            publish: PublishConfig {
+                min_ack_level: settings.get(&key::PUBLISH_MIN_ACK_LEVEL)?,
+            },
             performance: PerformanceConfig {
                 worker_threads: NonZeroUsize::new(number(settings, &key::PERFORMANCE_WORKER_POOL)?),
             },

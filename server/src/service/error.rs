@@ -5,6 +5,8 @@ use std::time::Duration;
 use boltq_core::NameError;
 use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
 
+use crate::ack_level::AckLevel;
+
 /// Why an operation was not carried out. The text is for people: what was wrong, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ServiceError {
@@ -49,9 +51,46 @@ pub enum ServiceError {
         /// Its name; empty as well.
         leader_id: String,
     },
+    /// This node was removed from its cluster.
+    #[error("this node was removed from its cluster; ask another one")]
+    Removed,
+    /// The read asked for what is current, and this node cannot make sure that it has that.
+    #[error(
+        "it cannot be made sure that what this node has is current: {why}; try again, or ask without \"linearizable\""
+    )]
+    NotCurrent {
+        /// What is in the way.
+        why: String,
+    },
     /// No majority of the nodes confirmed it in time. The outcome is unknown: it may still be carried out.
     #[error("no majority of the nodes confirmed in time; it may still be carried out")]
     NoMajority,
+    /// Fewer voters answer than `cluster.min_in_sync` asks for. Nothing was stored.
+    #[error(
+        "{answering} voters answer, and cluster.min_in_sync asks for {wanted}: nothing was stored; try again when more of \
+         them are there"
+    )]
+    NotEnoughReplicas {
+        /// Those that answer.
+        answering: usize,
+        /// What is asked for.
+        wanted: usize,
+    },
+    /// A majority has it, so it was carried out, but fewer voters confirmed it in time than `cluster.min_in_sync` asks for.
+    #[error(
+        "a majority has it and it is carried out, but fewer voters confirmed it in time than cluster.min_in_sync asks for"
+    )]
+    NotInSync,
+    /// A publisher asks for less than the configuration allows.
+    #[error(
+        "ack_level {level} is below publish.min_ack_level, which is {min} on this server; ask for {min}, or change the key"
+    )]
+    AckLevelTooLow {
+        /// What was asked for.
+        level: AckLevel,
+        /// What is allowed.
+        min: AckLevel,
+    },
     /// The disk is full. Settling goes on as long as its reserve lasts.
     #[error("disk full: nothing was written; make room under the data directory, and try again")]
     StorageFull,
@@ -78,7 +117,12 @@ impl ServiceError {
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::Removed => "NODE_REMOVED",
+            Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
+            Self::NotEnoughReplicas { .. } => "NOT_ENOUGH_REPLICAS",
+            Self::NotInSync => "NOT_IN_SYNC",
+            Self::AckLevelTooLow { .. } => "ACK_LEVEL_TOO_LOW",
             Self::StorageFull => "STORAGE_FULL",
             Self::Storage { .. } => "STORAGE_DAMAGED",
             Self::Stopped => "STOPPED",
@@ -89,14 +133,18 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NoMajority | Self::Stopped => Some(Duration::from_millis(100)),
-            Self::StorageFull => Some(Duration::from_secs(1)),
+            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
+                Some(Duration::from_millis(100))
+            }
+            Self::StorageFull | Self::NotEnoughReplicas { .. } => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
             | Self::HeadersTooLarge { .. }
             | Self::InvalidArgument { .. }
+            | Self::AckLevelTooLow { .. }
             | Self::QueueNotFound { .. }
             | Self::DeadLettersNotFound { .. }
+            | Self::Removed
             | Self::Storage { .. } => None,
         }
     }

@@ -113,7 +113,7 @@ impl Queues {
 
     fn expire_in_turn(&self, places: Vec<Place>, turn: OwnedSemaphorePermit) -> JoinHandle<Result<(), ServiceError>> {
         let queues = self.clone();
-        tokio::spawn(async move {
+        boltq_raft::spawn(async move {
             let expired = queues.finish(Settle::Expire, places).await;
             drop(turn);
             expired

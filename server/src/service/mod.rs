@@ -6,6 +6,7 @@ mod cluster;
 mod error;
 mod expiry;
 mod look;
+mod publish;
 mod queue;
 mod settle;
 mod take;
@@ -18,8 +19,10 @@ pub use bury::DEAD_LETTER_SUFFIX;
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
-pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
+pub use publish::{Admitted, EarlyCounts, PublishCounts};
+pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
+pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
 
 /// The media type of payloads that are checked to be one JSON value.

@@ -27,7 +27,7 @@ pub(crate) struct Client {
 /// What an error says of the outcome.
 pub(crate) fn told(error: &ServiceError) -> Told {
     match error {
-        ServiceError::Stopped | ServiceError::NoMajority => Told::Unknown,
+        ServiceError::Stopped | ServiceError::NoMajority | ServiceError::NotInSync => Told::Unknown,
         _ => Told::Refused,
     }
 }

@@ -12,6 +12,7 @@ use boltq_log::{Log, LogConfig, Storage, SyncPolicy};
 use boltq_queue::Settings;
 use boltq_raft::sim::{Break, Process};
 use boltq_raft::{Group, GroupConfig, Peer};
+use boltq_server::ack_level::AckLevel;
 use boltq_server::plane::QueuePlane;
 use boltq_server::service::{Clustering, Parts, Queues};
 use boltq_server::tasks::run_timer;
@@ -136,6 +137,7 @@ impl Node {
             settings: SETTINGS,
             clustering: Clustering::default(),
             confirm_max: Some(CONFIRM_MAX),
+            min_ack_level: AckLevel::None,
         };
         let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
         let keyed = queues.clone();

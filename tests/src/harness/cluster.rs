@@ -14,7 +14,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::server::{local, spawn};
+use super::network::{Host, Network};
+use super::server::{local, spawn, spawn_on};
 use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
@@ -26,6 +27,11 @@ const LOG_LINES_SHOWN: usize = 40;
 const SECRET: &str = "the secret of the test cluster";
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test of this process has a cluster.
+pub(super) fn take_turn() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Nodes that run, or did. Killed when dropped.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub struct ClusterNode {
     /// Whether it is to be in the cluster.
     member: bool,
     secret: String,
+    /// The host it runs on, if not this one.
+    host: Option<Host>,
     process: Process,
 }
 
@@ -70,9 +78,26 @@ impl Cluster {
     /// # Panics
     /// When they do not become a cluster in time.
     pub fn start_with(count: usize, options: &ServerOptions) -> Self {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::start_nodes(
+            (1..=count).map(|number| ClusterNode::new(number, true)).collect(),
+            options,
+        )
+    }
+
+    /// As [`Cluster::start`], each node on a host of its own.
+    ///
+    /// # Panics
+    /// When they do not become a cluster in time.
+    pub fn start_on(network: &Network, count: u8) -> Self {
+        let nodes = (1..=count).map(|number| ClusterNode::on(network.host(number)));
+        Self::start_nodes(nodes.collect(), &ServerOptions::disk())
+    }
+
+    fn start_nodes(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
+        let turn = take_turn();
+        let count = nodes.len();
         let mut cluster = Self {
-            nodes: (1..=count).map(|number| ClusterNode::new(number, true)).collect(),
+            nodes,
             options: options.clone(),
             _turn: turn,
         };
@@ -120,6 +145,7 @@ impl Cluster {
         let options = self
             .options
             .clone()
+            .set("server.host", node.admin.ip().to_string())
             .set("server.http_port", node.admin.port())
             .set("server.tcp_port", node.messaging.port())
             .set("cluster.enabled", true)
@@ -131,7 +157,11 @@ impl Cluster {
             .set("cluster.seeds", Value::Array(seeds));
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
-        node.process = Process::Running(spawn(&options, &config, node.directory.path(), &node.log_file()));
+        let (directory, log) = (node.directory.path(), node.log_file());
+        node.process = Process::Running(match &node.host {
+            None => spawn(&options, &config, directory, &log),
+            Some(host) => spawn_on(host, &config, directory, &log),
+        });
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -169,6 +199,10 @@ impl Cluster {
     pub fn pause(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.signal(Signal::STOP);
+        if let Process::Running(child) = &node.process {
+            let what = format!("{} does nothing more", node.name);
+            eventually(STOPPED_WITHIN, &what, || is_stopped(child.id()).then_some(()));
+        }
         node.process = match std::mem::replace(&mut node.process, Process::Stopped) {
             Process::Running(child) => Process::Paused(child),
             other => other,
@@ -197,9 +231,38 @@ impl Cluster {
         node.bootstrap = false;
     }
 
+    /// One node more, on a copy of the data of one that does not run, under its name and at other addresses. It is not
+    /// expected to get in.
+    ///
+    /// # Panics
+    /// When the data cannot be copied.
+    pub fn add_copy(&mut self, original: usize) -> usize {
+        let index = self.nodes.len();
+        let mut copy = ClusterNode::new(index + 1, self.nodes[original].voter);
+        copy.name.clone_from(&self.nodes[original].name);
+        copy.member = false;
+        let (from, to) = (self.nodes[original].directory.data(), copy.directory.data());
+        let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
+        assert!(copied.expect("copy the data of a node").success());
+        self.nodes.push(copy);
+        index
+    }
+
+    /// Kills a node and gives it another Raft port, as if it came back with another address.
+    pub fn relocate(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.kill();
+        node.raft = local(free_port());
+    }
+
     /// From now on the node is not expected to be in the cluster.
     pub fn forget(&mut self, index: usize) {
         self.nodes[index].member = false;
+    }
+
+    /// From now on the node is expected to be in the cluster again.
+    pub fn remember(&mut self, index: usize) {
+        self.nodes[index].member = true;
     }
 
     /// The nodes.
@@ -307,6 +370,16 @@ impl Cluster {
     }
 }
 
+/// Whether all threads of a process have stopped: a signal may reach them a moment after it was sent.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the threads of a server");
+    threads.flatten().all(|thread| {
+        // The state comes after the name in parentheses.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
         Self {
@@ -319,8 +392,26 @@ impl ClusterNode {
             bootstrap: false,
             member: true,
             secret: SECRET.to_owned(),
+            host: None,
             process: Process::Stopped,
         }
+    }
+
+    fn on(host: Host) -> Self {
+        let mut node = Self::new(host.address().octets()[3].into(), true);
+        for address in [&mut node.admin, &mut node.messaging, &mut node.raft] {
+            address.set_ip(host.address().into());
+        }
+        node.host = Some(host);
+        node
+    }
+
+    /// The host that it runs on.
+    ///
+    /// # Panics
+    /// When it is this one.
+    pub fn host(&self) -> &Host {
+        self.host.as_ref().expect("a host of its own")
     }
 
     /// What it is called.
@@ -371,6 +462,11 @@ impl ClusterNode {
             Process::Running(child) | Process::Paused(child) => child.try_wait().expect("wait for a server"),
             Process::Stopped => panic!("{} was stopped", self.name),
         }
+    }
+
+    /// Where its data lies.
+    pub fn data(&self) -> PathBuf {
+        self.directory.data()
     }
 
     /// What it wrote since its first start.

@@ -10,6 +10,7 @@ mod directory;
 pub mod grpc;
 pub mod http;
 mod ledger;
+pub mod network;
 mod options;
 mod ports;
 mod process;

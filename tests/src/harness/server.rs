@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
+use super::network::Host;
 use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
 
 /// A start replays a log and may share the machine with a build.
@@ -229,6 +230,15 @@ pub(super) fn local(port: u16) -> SocketAddr {
 }
 
 pub(super) fn spawn(options: &ServerOptions, config: &Path, directory: &Path, log: &Path) -> Child {
+    spawn_with(options.command(server_binary()), config, directory, log)
+}
+
+/// As [`spawn`], on another host.
+pub(super) fn spawn_on(host: &Host, config: &Path, directory: &Path, log: &Path) -> Child {
+    spawn_with(host.command(server_binary()), config, directory, log)
+}
+
+fn spawn_with(mut command: Command, config: &Path, directory: &Path, log: &Path) -> Child {
     let open = || -> File {
         OpenOptions::new()
             .create(true)
@@ -236,7 +246,6 @@ pub(super) fn spawn(options: &ServerOptions, config: &Path, directory: &Path, lo
             .open(log)
             .expect("open the server's log")
     };
-    let mut command = options.command(server_binary());
     command.arg("--config").arg(config).current_dir(directory);
     for (name, _) in std::env::vars_os() {
         // What a person has set for a server of their own must not change the one under test.

@@ -3,8 +3,14 @@
 //! What the network can do to them is the business of the simulator; here the kernel, the file system and the sockets are
 //! real.
 
+mod ack_levels;
+mod addresses;
+mod cable;
+mod departed;
 mod doors;
 mod failover;
 mod load;
 mod membership;
+mod reads;
+mod snapshots;
 mod tcp_forward;

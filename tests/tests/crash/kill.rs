@@ -180,6 +180,7 @@ async fn publish_grpc(address: SocketAddr, numbers: Arc<AtomicU64>) -> Vec<Event
                 .send(PublishStreamRequest {
                     queue: QUEUE.to_owned(),
                     messages,
+                    ..PublishStreamRequest::default()
                 })
                 .await
                 .is_err()
@@ -313,6 +314,7 @@ fn drain(address: SocketAddr) -> Vec<u64> {
 async fn ready_in(client: &mut QueueClient, queue: &str) -> u64 {
     let request = GetQueueRequest {
         queue: queue.to_owned(),
+        ..GetQueueRequest::default()
     };
     client
         .get_queue(request)

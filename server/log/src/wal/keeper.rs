@@ -168,6 +168,7 @@ impl Keeper {
     /// the process has no handle for it, appends wait until it has; anything else stops the log.
     pub(super) fn try_prepare(&mut self, wal: &Wal, bytes: u64) -> bool {
         let outcome = self.prepare_next(wal, bytes);
+        wal.waiting.end();
         if let Err(error) = outcome {
             if is_out_of_handles(&error) {
                 self.wait_for_handles(wal, &error);

@@ -18,6 +18,7 @@ mod keeper;
 mod outgoing;
 pub(crate) mod payload;
 mod reserve;
+mod stall;
 mod writer;
 
 use std::sync::Arc;
@@ -38,8 +39,9 @@ use crate::types::{FileId, Space};
 pub(crate) use head::{Head, Prepared, start_bytes};
 pub(crate) use keeper::{Keeper, is_out_of_room, reserve_room};
 pub(crate) use outgoing::Outgoing;
-pub(crate) use payload::{ENTRY_PREFIX_BYTES, VOTE_BYTES_MAX};
+pub(crate) use payload::{ENTRY_PREFIX_BYTES, INDEX_MAX, VOTE_BYTES_MAX};
 pub(crate) use reserve::{RESERVE_NAME, Reserve};
+use stall::Since;
 use writer::Writer;
 
 /// Called once with the outcome of an append, on the thread that writes, or before the call returns if nothing was
@@ -74,6 +76,10 @@ pub(crate) struct Wal {
     /// The keeper waits for something to do.
     chores: Condvar,
     full: AtomicBool,
+    /// A round is being written.
+    writing: Since,
+    /// Appends wait for the next file.
+    waiting: Since,
     failure: OnceLock<Arc<Failure>>,
     pub(crate) reserve: Reserve,
     file_ids: AtomicU32,
@@ -111,6 +117,8 @@ impl Wal {
             prepared: Condvar::new(),
             chores: Condvar::new(),
             full: AtomicBool::new(false),
+            writing: Since::default(),
+            waiting: Since::default(),
             failure: OnceLock::new(),
             reserve,
             file_ids: AtomicU32::new(last_file_id.0),
@@ -132,6 +140,12 @@ impl Wal {
         } else {
             Space::Ample
         }
+    }
+
+    /// How long what was to be written first has not been done with: by the device, if it is long.
+    pub(crate) fn stalled(&self) -> Duration {
+        let now = self.clock.now();
+        self.writing.elapsed(now).max(self.waiting.elapsed(now))
     }
 
     pub(crate) fn failure(&self) -> Option<Arc<Failure>> {
@@ -230,6 +244,7 @@ impl Wal {
             head.want(needed);
             if self.on_work.is_none() {
                 self.wake_keeper();
+                self.waiting.begin(self.clock.now());
                 self.prepared.wait(head);
                 continue;
             }

@@ -5,13 +5,11 @@
 //! checkpoint; a group refuses to open then, see `MachineStore::open`.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use boltq_core::{DecodeError, GroupId, Term};
 use boltq_log::{EntryId, Log, LogConfig, OsFiles, Storage};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
-use tokio::sync::Notify;
 
 use super::{LogStore, MachineStore};
 use crate::entry::Commands;
@@ -56,18 +54,9 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Stores {
             ..LogConfig::default()
         };
         let log = Log::open(config, Arc::new(OsFiles)).unwrap().group(GroupId(1));
-        let progress = Arc::new(Progress {
-            applied_entries: AtomicU64::new(0),
-            checkpoints: AtomicU64::new(0),
-            leader_changes: AtomicU64::new(0),
-            checkpoint_interval_bytes: u64::MAX,
-            checkpoint_interval_entries: u64::MAX,
-            heard: parking_lot::Mutex::new(tokio::time::Instant::now()),
-            ended: Notify::new(),
-            checkpoint_due: Notify::new(),
-        });
-        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress).unwrap();
-        let store = LogStore::new(log, Arc::default());
+        let progress = Arc::new(Progress::new(u64::MAX, u64::MAX));
+        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress.clone()).unwrap();
+        let store = LogStore::new(log, Arc::default(), progress);
         Ok((dir, store, machine))
     }
 }

@@ -4,19 +4,21 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use boltq_core::LogIndex;
 use boltq_log::{AppendError, GroupLog};
-use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use openraft::{EntryPayload, OptionalSend};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::invalid_data;
+use crate::early::Logged;
 use crate::encoding::{read_vote, to_entry, to_entry_id, to_log_id, to_raft_entry, write_vote};
+use crate::group::Progress;
 use crate::snapshot::Installing;
-use crate::types::{LogId, RaftEntry, TypeConfig, Vote};
+use crate::types::{EntryData, LogId, RaftEntry, TypeConfig, Vote};
 
 /// Bytes of entries that one read returns at most: what replication sends in one request, and what one round of applying
 /// holds in memory.
@@ -29,15 +31,17 @@ const ROOM_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct LogStore {
     log: GroupLog,
     installing: Arc<Installing>,
+    progress: Arc<Progress>,
     #[cfg(feature = "sim")]
     kept: crate::sim::KeptTail,
 }
 
 impl LogStore {
-    pub(crate) fn new(log: GroupLog, installing: Arc<Installing>) -> Self {
+    pub(crate) fn new(log: GroupLog, installing: Arc<Installing>, progress: Arc<Progress>) -> Self {
         Self {
             log,
             installing,
+            progress,
             #[cfg(feature = "sim")]
             kept: crate::sim::KeptTail::default(),
         }
@@ -97,19 +101,38 @@ impl LogStore {
 /// What openraft wants to be told when entries are durable.
 type Callback = Arc<Mutex<Option<IOFlushed<TypeConfig>>>>;
 
-/// Tells openraft, unless there was no room: that is known before the append returns, and it can be tried again.
-fn completion(callback: Callback) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
+/// Tells openraft and those who wait for the entries, unless there was no room: that is known before the append returns, and
+/// it can be tried again.
+fn completion(
+    callback: Callback,
+    logged: Vec<Logged>,
+    progress: Arc<Progress>,
+) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
     let refused = Arc::new(Mutex::new(None));
     let refusal = refused.clone();
+    let begun = Instant::now();
     let completion = Box::new(move |result: Result<(), AppendError>| match result {
         Err(error @ AppendError::OutOfSpace { .. }) => *refusal.lock() = Some(error),
         result => {
+            let done = result.is_ok();
+            progress.metrics.appends.record(begun.elapsed());
             if let Some(callback) = callback.lock().take() {
                 callback.io_completed(result.map_err(io::Error::other));
+            }
+            if done {
+                logged.iter().for_each(Logged::tell);
             }
         }
     });
     (refused, completion)
+}
+
+/// Who waits for the entry to be in the log, if anybody does.
+fn awaited(entry: &RaftEntry) -> Option<Logged> {
+    match &entry.payload {
+        EntryPayload::Normal(EntryData { logged, .. }) if logged.is_awaited() => Some(logged.clone()),
+        _ => None,
+    }
 }
 
 impl RaftLogReader<TypeConfig> for LogStore {
@@ -169,7 +192,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<_> = entries.into_iter().map(to_entry).collect();
+        let mut logged = Vec::new();
+        let entries: Vec<_> = entries
+            .into_iter()
+            .inspect(|entry| logged.extend(awaited(entry)))
+            .map(to_entry)
+            .collect();
         #[cfg(feature = "sim")]
         let entries = self.kept.instead_of(entries);
         if let Some(first) = entries.first() {
@@ -178,7 +206,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let callback = Arc::new(Mutex::new(Some(callback)));
         loop {
             // Not awaited: the next append may come while this one is being synced.
-            let (refused, completion) = completion(callback.clone());
+            let (refused, completion) = completion(callback.clone(), logged.clone(), self.progress.clone());
             self.log.append(entries.clone(), completion);
             let refusal = refused.lock().take();
             let Some(error) = refusal else { return Ok(()) };

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
-use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_log::testing::HangingFiles;
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -15,17 +16,19 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 
 const GROUP: GroupId = GroupId(1);
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Who is there, and between whom nothing passes, in that direction.
 #[derive(Default)]
-struct Mesh {
+pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+    starved: Mutex<Option<NodeId>>,
+    hanging: Mutex<Option<NodeId>>,
 }
 
 impl Mesh {
-    fn isolate(&self, node: NodeId) {
+    pub(crate) fn isolate(&self, node: NodeId) {
         let others: Vec<NodeId> = self
             .nodes
             .lock()
@@ -40,8 +43,23 @@ impl Mesh {
         }
     }
 
-    fn heal(&self) {
+    pub(crate) fn cut_both_ways(&self, one: NodeId, other: NodeId) {
+        self.cut.lock().extend([(one, other), (other, one)]);
+    }
+
+    /// It takes requests and does not answer.
+    pub(crate) fn hang(&self, node: NodeId) {
+        *self.hanging.lock() = Some(node);
+    }
+
+    /// Entries are lost on their way to this node, everything else passes.
+    pub(crate) fn lose_entries(&self, to: NodeId) {
+        *self.starved.lock() = Some(to);
+    }
+
+    pub(crate) fn heal(&self) {
         self.cut.lock().clear();
+        *self.starved.lock() = None;
     }
 
     fn find(&self, from: NodeId, to: &Peer) -> Result<Arc<dyn Receiver>, TransportError> {
@@ -55,6 +73,11 @@ impl Mesh {
         let receiver = self.nodes.lock().get(&to.node).cloned();
         receiver.ok_or_else(|| unreachable("not there"))
     }
+}
+
+/// Whether a request is an append that is more than a heartbeat, which has two bytes, a vote, two log ids and a count.
+fn has_entries(request: &[u8]) -> bool {
+    request.get(1) == Some(&1) && request.len() > 2 + 17 + 2 * 25 + 4
 }
 
 /// The network as one node has it.
@@ -74,6 +97,13 @@ impl Transport for Link {
         let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
         Box::pin(async move {
             let receiver = mesh.find(node, &peer)?;
+            if *mesh.hanging.lock() == Some(peer.node) {
+                tokio::time::sleep(within).await;
+                return Err(TransportError::TimedOut { peer });
+            }
+            if *mesh.starved.lock() == Some(peer.node) && has_entries(&request) {
+                return Err(TransportError::TimedOut { peer });
+            }
             let answer = tokio::time::timeout(within, receiver.receive(request)).await;
             mesh.find(
                 peer.node,
@@ -106,28 +136,42 @@ impl Transport for Link {
     }
 }
 
-struct Node {
-    id: NodeId,
-    group: Group<Adder>,
-    adder: Arc<Adder>,
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) group: Group<Adder>,
+    pub(crate) adder: Arc<Adder>,
+    files: HangingFiles,
     _log: Log,
 }
 
-struct Cluster {
-    mesh: Arc<Mesh>,
-    dir: tempfile::TempDir,
-    nodes: Vec<Node>,
+pub(crate) struct Cluster {
+    pub(crate) mesh: Arc<Mesh>,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) nodes: Vec<Node>,
     configure: fn(&mut GroupConfig),
 }
 
-fn peer(node: NodeId) -> Peer {
+pub(crate) fn peer(node: NodeId) -> Peer {
     Peer {
         node,
         address: format!("node-{node}"),
     }
 }
 
-async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
+/// Calls of other nodes that are still on their way may hold the log of a node that was killed for a moment.
+async fn open_log(config: &LogConfig, files: &HangingFiles) -> Log {
+    let start = tokio::time::Instant::now();
+    loop {
+        match Log::open(config.clone(), Arc::new(files.clone())) {
+            Err(OpenError::Locked { .. }) if start.elapsed() < DEADLINE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
     };
@@ -136,7 +180,8 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
         wal_file_bytes: 1 << 20,
         ..LogConfig::default()
     };
-    let log = Log::open(config, Arc::new(OsFiles)).unwrap();
+    let files = HangingFiles::new(Arc::new(OsFiles));
+    let log = open_log(&config, &files).await;
     let adder = Arc::new(Adder::default());
     let mut config = GroupConfig::new(GROUP, id, || Millis(1));
     config.address = peer(id).address;
@@ -154,17 +199,18 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
         id,
         group,
         adder,
+        files,
         _log: log,
     }
 }
 
 impl Cluster {
     /// Node 1 founds the group, the others join.
-    async fn start(voters: u64, learners: u64) -> Self {
+    pub(crate) async fn start(voters: u64, learners: u64) -> Self {
         Self::start_with(voters, learners, |_| ()).await
     }
 
-    async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+    pub(crate) async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
         let mut cluster = Self {
             mesh: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -185,16 +231,16 @@ impl Cluster {
         cluster
     }
 
-    fn node(&self, id: u64) -> &Node {
+    pub(crate) fn node(&self, id: u64) -> &Node {
         self.nodes.iter().find(|node| node.id == NodeId(id)).unwrap()
     }
 
-    async fn leader(&self) -> &Node {
+    pub(crate) async fn leader(&self) -> &Node {
         self.leader_but(None).await
     }
 
     /// A node other than `not` that leads.
-    async fn leader_but(&self, not: Option<NodeId>) -> &Node {
+    pub(crate) async fn leader_but(&self, not: Option<NodeId>) -> &Node {
         let found = async {
             loop {
                 let leads = |node: &&Node| Some(node.id) != not && node.adder.leads();
@@ -207,7 +253,7 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, found).await.expect("somebody leads")
     }
 
-    async fn all_have(&self, sum: u64) {
+    pub(crate) async fn all_have(&self, sum: u64) {
         let same = async {
             while !self.nodes.iter().all(|node| *node.adder.sum.lock() == sum) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -219,13 +265,13 @@ impl Cluster {
     }
 
     /// The node stops as if it were killed.
-    async fn kill(&mut self, id: NodeId) {
+    pub(crate) async fn kill(&mut self, id: NodeId) {
         self.mesh.nodes.lock().remove(&id);
         let at = self.nodes.iter().position(|node| node.id == id).unwrap();
         self.nodes.remove(at).group.shutdown().await;
     }
 
-    async fn restart(&mut self, id: NodeId) {
+    pub(crate) async fn restart(&mut self, id: NodeId) {
         let node = open(&self.mesh, self.dir.path(), id, self.configure).await;
         self.nodes.push(node);
     }
@@ -281,9 +327,45 @@ async fn a_leader_without_a_majority_answers_nothing_and_its_tail_goes() {
     assert!(lost.is_err(), "{lost:?}");
     let new = cluster.leader_but(Some(old.id)).await;
     new.group.propose(add(&[2])).await.unwrap();
+    // It finds out by itself, and then nobody has to wait for an answer that cannot come.
+    not_leading(old).await;
+    let refused = old.group.propose(add(&[1000])).await.unwrap_err();
+    assert!(matches!(refused, ProposeError::NotLeader { leader: None }), "{refused}");
     cluster.mesh.heal();
     cluster.all_have(3).await;
     assert!(!old.adder.leads());
+}
+
+async fn not_leading(node: &Node) {
+    let stopped = async {
+        while node.adder.leads() || node.group.status().leading {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, stopped)
+        .await
+        .expect("it knows that it does not lead");
+}
+
+/// Nobody else can be elected meanwhile, so it goes on in the same term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_alone_for_a_while_goes_on() {
+    let cluster = Cluster::start(3, 0).await;
+    let leader = cluster.leader().await;
+    leader.group.propose(add(&[1])).await.unwrap();
+    for id in 1..=3 {
+        cluster.mesh.isolate(NodeId(id));
+    }
+    let waiting = async { leader.group.propose(add(&[10])).await };
+    let healing = async {
+        not_leading(leader).await;
+        cluster.mesh.heal();
+    };
+    let (outcome, ()) = tokio::join!(waiting, healing);
+    cluster.leader().await.group.propose(add(&[100])).await.unwrap();
+    // It may have been replaced after all, and then what it had alone is gone.
+    let sum = if outcome.is_ok() { 111 } else { 101 };
+    cluster.all_have(sum).await;
 }
 
 /// Two of three nodes are needed; a learner that has everything does not make up for one.
@@ -332,12 +414,12 @@ async fn leadership_is_handed_over_and_members_come_and_go() {
 }
 
 /// Checkpoints after every few entries, and next to nothing is kept beyond them.
-fn forgetful(config: &mut GroupConfig) {
+pub(crate) fn forgetful(config: &mut GroupConfig) {
     config.checkpoint_interval_bytes = 2 << 10;
     config.kept_entries_bytes = 256;
 }
 
-async fn write_until_purged(leader: &Node, after: u64) -> u64 {
+pub(crate) async fn write_until_purged(leader: &Node, after: u64) -> u64 {
     let mut sum = 0;
     let write = async {
         while leader
@@ -439,6 +521,46 @@ async fn a_follower_that_comes_back_with_less_than_it_confirmed_gets_it_again() 
         (cluster.leader().await.id, cluster.leader().await.group.status().term),
         (leader, term)
     );
+}
+
+fn impatient(config: &mut GroupConfig) {
+    config.stall_max = Duration::from_millis(500);
+}
+
+/// Proposes so many numbers at a time to a leader whose device hangs. Heartbeats go on, so nobody would notice.
+async fn a_leader_whose_device_hangs_is_replaced(proposals: &[usize]) {
+    let cluster = Cluster::start_with(3, 0, impatient).await;
+    let old = cluster.leader().await;
+    old.group.propose(add(&[1])).await.unwrap();
+    let hanging = old.files.hang();
+    let waiting = proposals.iter().map(|count| old.group.propose(add(&vec![1; *count])));
+    let waiting = futures_util::future::join_all(waiting);
+    let others = async {
+        let new = cluster.leader_but(Some(old.id)).await;
+        new.group.propose(add(&[1000])).await.unwrap();
+        not_leading(old).await;
+        drop(hanging);
+    };
+    let ((), outcomes) = tokio::join!(others, waiting);
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    let sum = *cluster.leader().await.adder.sum.lock();
+    cluster.all_have(sum).await;
+    // What the others had already is there even if nobody was told.
+    let told: usize = outcomes.iter().flatten().map(Vec::len).sum();
+    let all: usize = proposals.iter().sum();
+    let unanswered = usize::try_from(sum).unwrap() - 1002;
+    assert!((told..=all).contains(&unanswered), "{sum}, {told} of {all} were told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_waits_for_a_sync_is_replaced() {
+    a_leader_whose_device_hangs_is_replaced(&[1]).await;
+}
+
+/// openraft itself waits then: it appends to a file that is not there yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_leader_that_waits_for_the_next_file_is_replaced() {
+    a_leader_whose_device_hangs_is_replaced(&[60_000; 8]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,5 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod alone;
+mod answering;
 mod cluster;
+mod figures;
+mod openraft;
+mod reads;
 mod support;

@@ -38,7 +38,7 @@ const CHANNELS_MAX: usize = 8;
 
 const SERVICE: &str = "/boltq.queue.v1.QueueService/";
 /// What every replica answers itself.
-const LOCAL: [&str; 2] = ["ListQueues", "GetQueue"];
+const LOCAL: [&str; 3] = ["ListQueues", "GetQueue", "Peek"];
 
 /// Whether only the leader can do it.
 fn needs_leader(path: &str) -> bool {
@@ -230,11 +230,12 @@ mod tests {
 
     #[test]
     fn only_reads_of_replicas_stay() {
-        for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "Peek"] {
+        for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "PurgeQueue"] {
             assert!(needs_leader(&format!("{SERVICE}{method}")), "{method}");
         }
         for path in [
             "/boltq.queue.v1.QueueService/GetQueue",
+            "/boltq.queue.v1.QueueService/Peek",
             "/grpc.health.v1.Health/Check",
             "/",
         ] {

@@ -6,8 +6,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::cluster_metrics;
 use super::router::{self, AdminDoor};
+use super::{cluster_metrics, group_metrics, publish_metrics};
+use crate::cluster::{QUEUE_GROUP, group_name};
 use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
@@ -19,10 +20,12 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
+    publish_metrics::put(&mut exposition, door.queues.publish_counts());
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
-    if let Some(status) = door.clustering.status() {
-        cluster_metrics::put(&mut exposition, &status);
+    match door.clustering.status() {
+        Some(status) => cluster_metrics::put(&mut exposition, &status),
+        None => group_metrics::put(&mut exposition, &group_name(QUEUE_GROUP), &stats.figures),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.into_text()).into_response()
 }

@@ -5,8 +5,10 @@
 mod access;
 mod cluster;
 mod cluster_metrics;
+mod group_metrics;
 mod health;
 mod metrics;
+mod publish_metrics;
 mod router;
 mod stats;
 

@@ -1,8 +1,10 @@
-//! A file system in memory that loses what was not synced, runs full, and fails when a test wants it to.
+//! File systems for tests: one whose device hangs, and one in memory that loses what was not synced, runs full, and fails when a test wants it to.
 //!
 //! It is as unkind as a file system may be: until [`LogFile::fdatasync`], any part of what was written may be missing after a
 //! crash, in any order; until [`FileLayer::sync_dir`], names may be missing, but in the order in which they came to be. A
 //! sync that failed has lost what it was to sync, and the next one does not bring it back.
+
+mod hanging;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -10,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+pub use hanging::{Hanging, HangingFiles};
 
 use crate::files::{DirLock, FileEntry, FileLayer, LockOutcome, LogFile};
 
@@ -490,5 +494,9 @@ impl LogFile for SimFile {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         self.write(vec![Write::Length(length)])
+    }
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.files
+            .with(false, |device| Ok(device.names.get(path) == Some(&self.index)))
     }
 }

@@ -1,128 +1,26 @@
-//! Clients: they publish, consume and settle through whichever node says that it leads, and believe nothing else.
+//! Clients: they publish, consume and settle through whichever node says that it leads, and believe nothing else. They read
+//! at any node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use boltq_server::service::{
-    Consumer, DEAD_LETTER_SUFFIX, Delivery, Handle, NewMessage, Queues, ServiceError, SettleError, Settlement,
-};
+use boltq_server::ack_level::AckLevel;
+use boltq_server::service::{DEAD_LETTER_SUFFIX, Delivery, Settlement};
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
-use crate::ledger::{Publish, Times, Told, lease_of};
+use crate::door;
+use crate::ledger::{Publish, lease_of};
 use crate::node::{Node, SETTINGS};
 use crate::random::Random;
 
-/// How long a client waits for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 const LEASES_MS: [u64; 3] = [300, 1_000, SETTINGS.ack_timeout_ms];
 
 /// One client, until the load ends.
 pub(crate) struct Client {
     cluster: Arc<Cluster>,
     random: Random,
-}
-
-/// What an error says of the outcome.
-pub(crate) fn told(error: &ServiceError) -> Told {
-    match error {
-        ServiceError::Stopped | ServiceError::NoMajority | ServiceError::NotInSync => Told::Unknown,
-        _ => Told::Refused,
-    }
-}
-
-/// Publishes on a node; what the client is told, and the ids.
-pub(crate) async fn publish(cluster: &Cluster, node: &Node, publishes: &[Publish]) -> Told {
-    let begun = cluster.ledger.begin(node.index, node.term());
-    cluster.ledger.publishing(begun, publishes);
-    let (queues, batch) = (node.queues.clone(), publishes.to_vec());
-    let answer = node
-        .ask(PATIENCE, async move { publish_there(&queues, &batch).await })
-        .await;
-    let (told, ids) = match answer {
-        None => (Told::Unknown, Vec::new()),
-        Some(Ok(ids)) => (Told::Done, ids),
-        Some(Err(error)) => (told(&error), Vec::new()),
-    };
-    cluster.ledger.published(begun, publishes, told, &ids);
-    told
-}
-
-async fn publish_there(queues: &Queues, publishes: &[Publish]) -> Result<Vec<boltq_core::MessageId>, ServiceError> {
-    let mut batch = queues.batch();
-    for publish in publishes {
-        let ns = |ms: u64| i64::try_from(ms * 1_000_000).unwrap_or(i64::MAX);
-        let message = NewMessage {
-            payload: &publish.payload,
-            json: false,
-            priority: publish.priority,
-            delay_ns: ns(publish.delay_ms),
-            ttl_ns: ns(publish.ttl_ms),
-        };
-        batch.push(&publish.queue, &message, std::iter::empty())?;
-    }
-    queues.publish(batch).await
-}
-
-/// Takes messages from a node and enters them; with their numbers.
-pub(crate) async fn consume(
-    cluster: &Cluster,
-    node: &Node,
-    consumer: Arc<Consumer>,
-    queue: &str,
-    max: usize,
-    lease_ms: u64,
-) -> Option<Vec<(u64, Delivery)>> {
-    let begun = cluster.ledger.begin(node.index, node.term());
-    let (queues, name) = (node.queues.clone(), queue.to_owned());
-    let lease = Some(Duration::from_millis(lease_ms));
-    let work = async move { queues.consume(&consumer, &name, max, lease, Duration::ZERO).await };
-    let deliveries = node.ask(PATIENCE, work).await?.ok()?;
-    let times = Times {
-        lease_ms,
-        cluster_ms: node.plane.with(|plane| plane.machine().now().0),
-    };
-    let entered = deliveries.into_iter().filter_map(|delivery| {
-        let tag = cluster.ledger.delivered(begun, queue, &delivery, times)?;
-        Some((tag, delivery))
-    });
-    Some(entered.collect())
-}
-
-/// Settles messages with one request, and enters what came of each.
-pub(crate) async fn settle(cluster: &Cluster, node: &Node, messages: &[(u64, Delivery)], how: Settlement, by_id: bool) {
-    let ack = how == Settlement::Ack;
-    let begun = cluster.ledger.begin(node.index, node.term());
-    for (tag, delivery) in messages {
-        cluster.ledger.lets_go(*tag, lease_of(delivery));
-        if ack {
-            cluster.ledger.acking(*tag);
-        }
-    }
-    let handle = |(_, delivery): &(u64, Delivery)| match by_id {
-        true => Handle::Id(delivery.id),
-        false => Handle::Token(delivery.token),
-    };
-    let handles: Vec<_> = messages.iter().map(handle).collect();
-    let queues = node.queues.clone();
-    let answer = node
-        .ask(PATIENCE, async move { queues.settle(how, &handles).await })
-        .await;
-    for (n, (tag, delivery)) in messages.iter().enumerate() {
-        let told = match &answer {
-            None => Told::Unknown,
-            Some(Err(error)) => told(error),
-            Some(Ok(results)) => match results.get(n) {
-                Some(Ok(())) => Told::Done,
-                Some(Err(SettleError::NotSettled(error))) => told(error),
-                Some(Err(_)) | None => Told::Refused,
-            },
-        };
-        // An id settles whatever lease there is.
-        let number = if by_id { u64::MAX } else { lease_of(delivery) };
-        cluster.ledger.settled(begun, *tag, number, ack, told, node.term());
-    }
 }
 
 impl Client {
@@ -134,13 +32,20 @@ impl Client {
         while self.cluster.loaded.load(Ordering::Relaxed) {
             let pause = self.random.below(self.cluster.plan.pace_ms);
             sleep(Duration::from_millis(pause + 1)).await;
-            let Some(node) = self.cluster.leader_or_any(&mut self.random) else {
-                continue;
+            let action = self.random.below(1_000);
+            let node = match action {
+                0..40 => self.cluster.any(&mut self.random),
+                _ => self.cluster.leader_or_any(&mut self.random),
             };
-            match self.random.below(1_000) {
-                0..500 => self.publish(&node).await,
-                500..990 => self.consume(&node).await,
-                _ => self.purge(&node).await,
+            let Some(node) = node else { continue };
+            match action {
+                0..40 => door::read(&self.cluster, &node).await,
+                40..520 => self.publish(&node).await,
+                520..990 => self.consume(&node).await,
+                _ => {
+                    let queue = self.queue();
+                    door::purge(&self.cluster, &node, &queue).await;
+                }
             }
         }
     }
@@ -175,7 +80,12 @@ impl Client {
                 ttl_ms: if mortal { self.random.between(1, 3_000) } else { 0 },
             });
         }
-        publish(&self.cluster, node, &publishes).await;
+        let level = match self.random.below(1_000) {
+            0..40 => AckLevel::None,
+            40..80 => AckLevel::Leader,
+            _ => AckLevel::Quorum,
+        };
+        door::publish(&self.cluster, node, &publishes, level).await;
     }
 
     async fn consume(&mut self, node: &Arc<Node>) {
@@ -191,7 +101,7 @@ impl Client {
         });
         let max = usize::try_from(self.random.between(1, 9)).unwrap_or(1);
         let lease_ms = self.random.pick(&LEASES_MS);
-        let taken = consume(&self.cluster, node, consumer.clone(), &queue, max, lease_ms).await;
+        let taken = door::consume(&self.cluster, node, consumer.clone(), &queue, max, lease_ms).await;
         let mut taken = taken.unwrap_or_default();
         let mut left = Vec::new();
         while !taken.is_empty() {
@@ -211,7 +121,7 @@ impl Client {
 
     /// Does something with messages; whether they were settled, or tried to.
     async fn treat(&mut self, node: &Arc<Node>, messages: &[(u64, Delivery)]) -> bool {
-        if self.random.permille(150) {
+        if self.random.permille(250) {
             sleep(Duration::from_millis(self.random.between(1, 1_500))).await;
         }
         // As a client does that was sent elsewhere meanwhile.
@@ -223,52 +133,24 @@ impl Client {
         match self.random.below(1_000) {
             0..700 => {
                 let by_id = self.random.permille(100);
-                settle(&self.cluster, &node, messages, Settlement::Ack, by_id).await;
+                door::settle(&self.cluster, &node, messages, Settlement::Ack, by_id).await;
             }
             700..850 => {
                 let how = Settlement::Nack {
                     delay: self.random.permille(200).then_some(Duration::from_millis(200)),
                     dead_letter: self.random.permille(150),
                 };
-                settle(&self.cluster, &node, messages, how, false).await;
+                door::settle(&self.cluster, &node, messages, how, false).await;
             }
             850..900 => {
                 for (tag, delivery) in messages {
-                    self.extend(&node, *tag, delivery);
+                    let lease_ms = self.random.pick(&LEASES_MS);
+                    door::extend(&self.cluster, &node, *tag, delivery, lease_ms);
                 }
                 return false;
             }
             _ => return false,
         }
         true
-    }
-
-    fn extend(&mut self, node: &Node, tag: u64, delivery: &Delivery) {
-        if !node.process.is_running() {
-            return;
-        }
-        let lease_ms = self.random.pick(&LEASES_MS);
-        let begun = self.cluster.ledger.begin(node.index, node.term());
-        let lease = Duration::from_millis(lease_ms);
-        let extended = node.queues.extend(&[Handle::Token(delivery.token)], lease);
-        let told = match extended.map(|mut results| results.pop()) {
-            Ok(Some(Ok(()))) => Told::Done,
-            _ => Told::Refused,
-        };
-        self.cluster
-            .ledger
-            .extended(begun, tag, lease_of(delivery), lease_ms, told);
-    }
-
-    async fn purge(&mut self, node: &Node) {
-        let queue = self.queue();
-        let (queues, name) = (node.queues.clone(), queue.clone());
-        let answer = node.ask(PATIENCE, async move { queues.purge(&name).await }).await;
-        let (told, count) = match answer {
-            None => (Told::Unknown, 0),
-            Some(Ok(count)) => (Told::Done, count),
-            Some(Err(error)) => (told(&error), 0),
-        };
-        self.cluster.ledger.purged(&queue, told, count);
     }
 }

@@ -110,6 +110,12 @@ impl Cluster {
         (!from.is_empty()).then(|| random.pick(&from))
     }
 
+    /// Anybody who is up.
+    pub(crate) fn any(&self, random: &mut Random) -> Option<Arc<Node>> {
+        let nodes = self.nodes();
+        (!nodes.is_empty()).then(|| random.pick(&nodes))
+    }
+
     pub(crate) fn healing(&self) -> bool {
         self.healing.load(Ordering::Relaxed)
     }

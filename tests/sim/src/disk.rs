@@ -28,7 +28,7 @@ impl Bell {
     }
 }
 
-/// Takes the steps of a log, each `slow_ms` and a little later than it could. Runs in the process of the node.
+/// Takes the steps of a log, each `slow_ms` and a little later than it could. The log knows what it waits for. Runs in the process of the node.
 pub(crate) async fn run(steps: Steps, bell: Bell, slow_ms: Arc<AtomicU64>, mut random: Random) {
     let opened = Instant::now();
     loop {
@@ -39,11 +39,17 @@ pub(crate) async fn run(steps: Steps, bell: Bell, slow_ms: Arc<AtomicU64>, mut r
         }
         steps.set_time(opened.elapsed());
         while steps.ready() {
-            let slow_ms = slow_ms.load(Ordering::Relaxed) + random.below(2);
-            if slow_ms > 0 {
-                sleep(Duration::from_millis(slow_ms)).await;
+            steps.begin();
+            let (begun, lag_ms) = (Instant::now(), random.below(2));
+            loop {
+                let wanted = Duration::from_millis(slow_ms.load(Ordering::Relaxed) + lag_ms);
+                let left = wanted.saturating_sub(begun.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                sleep(left.min(LOOK)).await;
+                steps.set_time(opened.elapsed());
             }
-            steps.set_time(opened.elapsed());
             if !steps.step() {
                 break;
             }

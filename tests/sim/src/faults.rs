@@ -106,7 +106,7 @@ fn fault(random: &mut Random, nodes: usize) -> Fault {
         54..62 => Fault::CrashAll(end(random)),
         62..66 => Fault::Restart(target),
         66..74 => Fault::Pause(target),
-        74..79 => Fault::SlowDisk(target, random.pick(&[20, 100, 700])),
+        74..79 => Fault::SlowDisk(target, random.pick(&[20, 100, 700, 5_000])),
         79..82 => Fault::FailSync(target),
         82..88 => {
             let by_ms = i64::try_from(random.between(1, 6_000)).unwrap_or(1);

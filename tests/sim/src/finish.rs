@@ -1,20 +1,21 @@
 //! After the faults: writes go on, all catch up, and everything is there and accounted for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::LogIndex;
 use boltq_log::ReadMode;
 use boltq_raft::GroupHandler;
-use boltq_server::service::{DEAD_LETTER_SUFFIX, Delivery, Settlement};
+use boltq_server::ack_level::AckLevel;
+use boltq_server::service::{DEAD_LETTER_SUFFIX, Delivery, Settlement, Totals};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
-use crate::client;
 use crate::cluster::Cluster;
-use crate::ledger::{Publish, Told};
+use crate::door;
+use crate::ledger::{Known, Publish, Told};
 use crate::node::Node;
+use crate::plan::Broken;
 use crate::random::{Random, hash};
 use crate::trace::{Checker, note};
 
@@ -37,12 +38,24 @@ impl Cluster {
         }
         self.restore_members().await;
         self.catch_up().await;
+        let early = self.forgetful().map(|node| (node.clone(), node.plane.snapshot()));
         self.drain().await;
         self.catch_up().await;
+        if let Some((node, early)) = early {
+            let _ = node.plane.restore(&early);
+            self.catch_up().await;
+        }
         if !self.trace.is_broken() {
             self.ledger.check_loss();
             self.check_totals();
         }
+    }
+
+    /// In the build in which a replica forgets, that replica.
+    fn forgetful(&self) -> Option<Arc<Node>> {
+        let forgets = self.kit.broken == Broken::ForgetsApplied;
+        let follower = || self.nodes().into_iter().find(|node| !node.leads());
+        forgets.then(follower).flatten()
     }
 
     /// A write succeeds in time.
@@ -90,7 +103,7 @@ impl Cluster {
             delay_ms: 0,
             ttl_ms: 0,
         };
-        client::publish(self, leader, &[publish]).await
+        door::publish(self, leader, &[publish], AckLevel::Quorum).await
     }
 
     fn states(&self) -> String {
@@ -134,15 +147,14 @@ impl Cluster {
         if self.trace.is_broken() {
             return;
         }
-        let mut states: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        for node in self.nodes() {
-            let state = hash(0, &node.plane.snapshot());
-            states.entry(state).or_default().push(node.index);
-        }
+        let nodes = self.nodes();
+        let states: Vec<_> = nodes
+            .iter()
+            .map(|node| (node.index, hash(0, &node.plane.snapshot())))
+            .collect();
         note!(self.trace, "states: {states:x?}");
-        if states.len() > 1 {
-            let what = format!("nodes have applied the same entries and have different states: {states:x?}");
-            self.trace.violation(Checker::EqualReplicas, what);
+        if let Err(why) = all_equal(&states) {
+            self.trace.violation(Checker::EqualReplicas, why);
         }
     }
 
@@ -190,7 +202,7 @@ impl Cluster {
     async fn drain_queue(&self, leader: &Arc<Node>, queue: &str) {
         let consumer = Arc::new(leader.queues.detached_consumer());
         loop {
-            let taken = client::consume(self, leader, consumer.clone(), queue, DRAIN_BATCH, 5_000).await;
+            let taken = door::consume(self, leader, consumer.clone(), queue, DRAIN_BATCH, 5_000).await;
             let taken = taken.unwrap_or_default();
             if taken.is_empty() {
                 return;
@@ -198,7 +210,7 @@ impl Cluster {
             for (tag, delivery) in &taken {
                 self.check_bodies(*tag, delivery, queue.ends_with(DEAD_LETTER_SUFFIX));
             }
-            client::settle(self, leader, &taken, Settlement::Ack, false).await;
+            door::settle(self, leader, &taken, Settlement::Ack, false).await;
         }
     }
 
@@ -240,18 +252,86 @@ impl Cluster {
                 self.trace.count("replicas with purged messages");
             }
             note!(self.trace, "n{}: {totals:?}, open {open}; known {known:?}", node.index);
-            let balance = open + totals.acked + totals.expired + totals.purged;
-            let within = |(least, most): (u64, u64), figure: u64| (least..=most).contains(&figure);
-            let (purged, exact) = known.purged;
-            let fits = totals.published == balance
-                && within(known.published, totals.published)
-                && within(known.acked, totals.acked)
-                && totals.purged >= purged
-                && (!exact || totals.purged == purged);
-            if !fits {
-                let what = format!("n{}: {totals:?}, open {open}; clients know {known:?}", node.index);
-                self.trace.violation(Checker::Conservation, what);
+            if let Err(why) = balance(totals, open, known) {
+                self.trace
+                    .violation(Checker::Conservation, format!("n{}: {why}", node.index));
             }
         }
+    }
+}
+
+/// Whether nodes that have applied the same entries have the same state.
+fn all_equal(states: &[(usize, u64)]) -> Result<(), String> {
+    if states.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return Ok(());
+    }
+    Err(format!(
+        "nodes have applied the same entries and have different states: {states:x?}"
+    ))
+}
+
+/// Whether the figures of a replica add up, and are those of the clients.
+fn balance(totals: Totals, open: u64, known: Known) -> Result<(), String> {
+    let within = |(least, most): (u64, u64), figure: u64| (least..=most).contains(&figure);
+    let (purged, exact) = known.purged;
+    let wrong = if totals.published != open + totals.acked + totals.expired + totals.purged {
+        "what was published is not what became of it"
+    } else if !within(known.published, totals.published) {
+        "clients published another number"
+    } else if !within(known.acked, totals.acked) {
+        "clients acknowledged another number"
+    } else if totals.purged < purged || exact && totals.purged != purged {
+        "clients removed another number"
+    } else {
+        return Ok(());
+    };
+    Err(format!("{wrong}: {totals:?}, open {open}; clients know {known:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOTALS: Totals = Totals {
+        published: 10,
+        acked: 4,
+        nacked: 0,
+        expired: 2,
+        dead_lettered: 0,
+        purged: 1,
+    };
+    const KNOWN: Known = Known {
+        published: (9, 12),
+        acked: (4, 5),
+        purged: (1, true),
+    };
+
+    #[test]
+    fn figures_that_do_not_add_up_or_that_clients_know_otherwise_are_found() {
+        assert_eq!(balance(TOTALS, 3, KNOWN), Ok(()));
+        let wrong = |totals, open, known, part: &str| {
+            let why = balance(totals, open, known).unwrap_err();
+            assert!(why.starts_with(part), "{why}");
+        };
+        wrong(TOTALS, 2, KNOWN, "what was published");
+        let expired = Totals { expired: 3, ..TOTALS };
+        wrong(expired, 3, KNOWN, "what was published");
+        for published in [(11, 12), (8, 9)] {
+            wrong(TOTALS, 3, Known { published, ..KNOWN }, "clients published");
+        }
+        for acked in [(5, 6), (3, 3)] {
+            wrong(TOTALS, 3, Known { acked, ..KNOWN }, "clients acknowledged");
+        }
+        for purged in [(0, true), (2, true), (2, false)] {
+            wrong(TOTALS, 3, Known { purged, ..KNOWN }, "clients removed");
+        }
+        let purged = (0, false);
+        assert_eq!(balance(TOTALS, 3, Known { purged, ..KNOWN }), Ok(()));
+    }
+
+    #[test]
+    fn replicas_with_different_states_are_found() {
+        assert_eq!(all_equal(&[(0, 7), (1, 7), (2, 7)]), Ok(()));
+        assert!(all_equal(&[(0, 7), (1, 7), (2, 8)]).unwrap_err().contains("different"));
     }
 }

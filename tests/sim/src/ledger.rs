@@ -3,7 +3,11 @@
 //! Each message carries a number of its own. Every event has a number too, so that "began after it was answered" is a
 //! comparison; nothing is inferred from times of day, which jump.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod checks;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use boltq_core::MessageId;
 use boltq_server::service::Delivery;
@@ -13,8 +17,6 @@ use crate::clocks;
 use crate::random::hash;
 use crate::trace::{Checker, Trace, note};
 
-/// Lease numbers of a term begin at its number shifted by so much, see `boltq_queue`.
-const TERM_SHIFT: u32 = 40;
 const DEAD_LETTER_SUFFIX: &str = boltq_server::service::DEAD_LETTER_SUFFIX;
 
 /// What a client was told.
@@ -51,8 +53,8 @@ struct Message {
     /// By the clock of the node that got it; none if that was set back.
     due_ms: Option<u64>,
     begun: Begun,
-    /// When it was answered that it is acknowledged, and the term of the node that said so.
-    acked: Option<(u64, u64)>,
+    /// When it was answered that it is acknowledged.
+    acked: Option<u64>,
     /// An acknowledgement was begun whose outcome is not known.
     may_be_acked: bool,
     leases: Vec<Lease>,
@@ -63,7 +65,8 @@ struct Message {
 pub(crate) struct Begun {
     pub(crate) event: u64,
     pub(crate) node: usize,
-    pub(crate) term: u64,
+    /// Of the leadership at which it was.
+    first_lease: u64,
     clock_ms: u64,
     set_back: u32,
 }
@@ -80,6 +83,8 @@ impl Begun {
 pub(crate) struct Times {
     /// Of the lease that was asked for.
     pub(crate) lease_ms: u64,
+    /// Leases with smaller numbers ended with an earlier leadership.
+    pub(crate) first_lease: u64,
     /// The latest time of an entry that the node has applied: a leader whose clock is behind goes by that.
     pub(crate) cluster_ms: u64,
 }
@@ -104,6 +109,8 @@ struct Inner {
     /// Purges that may have been carried out: queue and the number of their last event.
     purges: Vec<(String, u64)>,
     purged: (u64, bool),
+    /// The last entry that any node has applied.
+    applied: u64,
 }
 
 /// See the module.
@@ -142,13 +149,13 @@ impl Ledger {
     }
 
     /// A request begins.
-    pub(crate) fn begin(&self, node: usize, term: u64) -> Begun {
+    pub(crate) fn begin(&self, node: usize, first_lease: u64) -> Begun {
         let mut inner = self.inner.lock();
         inner.event += 1;
         Begun {
             event: inner.event,
             node,
-            term,
+            first_lease,
             clock_ms: clocks::read_ms(node),
             set_back: clocks::set_back(node),
         }
@@ -247,7 +254,7 @@ impl Ledger {
         self.identify(&mut inner, tag, delivery.id);
         let message = inner.messages.get_mut(&tag)?;
         self.check_delivery(tag, message, begun, queue, delivery, times);
-        self.check_exclusive(tag, message, begun.node, number);
+        self.check_exclusive(tag, message, begun.node, number, times.first_lease);
         let end_ms = begun.earliest_ms().map(|clock_ms| clock_ms + times.lease_ms);
         message.leases.push(Lease {
             number,
@@ -257,70 +264,6 @@ impl Ledger {
             answered: event,
         });
         Some(tag)
-    }
-
-    fn check_delivery(
-        &self,
-        tag: u64,
-        message: &Message,
-        begun: Begun,
-        queue: &str,
-        delivery: &Delivery,
-        times: Times,
-    ) {
-        let dead = queue.strip_suffix(DEAD_LETTER_SUFFIX);
-        if dead.unwrap_or(queue) != message.queue || hash(0, &delivery.record.payload) != message.body {
-            let what = format!("message {tag} came from {queue}, or with another body, than it was published with");
-            self.trace.violation(Checker::NoPhantom, what);
-        }
-        if message.told == Told::Refused {
-            let what = format!("message {tag} is delivered, and its publisher was told that it was refused");
-            self.trace.violation(Checker::NoPhantom, what);
-        }
-        let term = lease_of(delivery) >> TERM_SHIFT;
-        if let Some((acked, acked_term)) = message.acked
-            && acked < begun.event
-            && term >= acked_term
-        {
-            let what = format!(
-                "message {tag} was acknowledged in term {acked_term}, and node {} delivers it again in term {term}",
-                begun.node
-            );
-            self.trace.violation(Checker::AckedStaysAcked, what);
-        }
-        let certain = message.told == Told::Done || message.begun.earliest_ms().is_some();
-        let due_ms = message.due_ms.filter(|_| certain);
-        let latest_ms = clocks::high_ms(begun.node).max(times.cluster_ms);
-        if due_ms.is_some_and(|due_ms| latest_ms < due_ms) {
-            let what = format!("message {tag} is delivered before it is due");
-            self.trace.violation(Checker::InTime, what);
-        }
-        let expired = delivery.record.expires.zip(begun.earliest_ms());
-        if let Some((expires, clock_ms)) = expired.filter(|(expires, clock_ms)| expires.0 <= *clock_ms) {
-            let what = format!(
-                "message {tag} expired at {}, and is delivered after {clock_ms}",
-                expires.0
-            );
-            self.trace.violation(Checker::InTime, what);
-        }
-    }
-
-    fn check_exclusive(&self, tag: u64, message: &Message, node: usize, number: u64) {
-        for lease in &message.leases {
-            if lease.number == number {
-                let what = format!("message {tag} is delivered twice with the lease {number:x}");
-                self.trace.violation(Checker::LeaseExclusivity, what);
-            }
-            let same_leadership = lease.number >> TERM_SHIFT == number >> TERM_SHIFT;
-            let held = !lease.over && lease.end_ms.is_some_and(|end_ms| clocks::high_ms(node) < end_ms);
-            if same_leadership && held {
-                let what = format!(
-                    "message {tag} is given to somebody while lease {:x} lasts",
-                    lease.number
-                );
-                self.trace.violation(Checker::LeaseExclusivity, what);
-            }
-        }
     }
 
     /// Somebody begins to settle a lease, or whoever holds it goes away: from now on it may end at any moment.
@@ -354,8 +297,8 @@ impl Ledger {
         }
     }
 
-    /// What came of a settlement of a lease, at the term that the node has now.
-    pub(crate) fn settled(&self, begun: Begun, tag: u64, number: u64, ack: bool, told: Told, term: u64) {
+    /// What came of a settlement of a lease, at the leadership that the node has now.
+    pub(crate) fn settled(&self, begun: Begun, tag: u64, number: u64, ack: bool, told: Told, first_lease: u64) {
         let mut inner = self.inner.lock();
         inner.event += 1;
         let event = inner.event;
@@ -369,20 +312,9 @@ impl Ledger {
         };
         if ack {
             self.trace.count("acknowledgements");
-            message.acked.get_or_insert((event, term));
+            message.acked.get_or_insert(event);
         }
-        for lease in &message.leases {
-            let newer = lease.number > number && lease.node == begun.node && lease.answered < begun.event;
-            let same_leadership = begun.term == term && lease.number >> TERM_SHIFT == term;
-            let held = !lease.over && lease.end_ms.is_some_and(|end_ms| clocks::high_ms(begun.node) < end_ms);
-            if newer && same_leadership && held {
-                let what = format!(
-                    "message {tag} was settled with lease {number:x} while lease {:x} lasts",
-                    lease.number
-                );
-                self.trace.violation(Checker::Fencing, what);
-            }
-        }
+        self.check_fencing(tag, message, begun, number, first_lease);
     }
 
     /// A purge came to its end.
@@ -398,6 +330,17 @@ impl Ledger {
         inner.purged.1 |= told == Told::Unknown;
     }
 
+    /// A node was seen to have applied entries up to this one.
+    pub(crate) fn has_applied(&self, index: u64) {
+        let mut inner = self.inner.lock();
+        inner.applied = inner.applied.max(index);
+    }
+
+    /// The last entry that any node was seen to have applied.
+    pub(crate) fn applied(&self) -> u64 {
+        self.inner.lock().applied
+    }
+
     pub(crate) fn known(&self) -> Known {
         let inner = self.inner.lock();
         let count = |wanted: &dyn Fn(&Message) -> bool| inner.messages.values().filter(|m| wanted(m)).count() as u64;
@@ -411,31 +354,6 @@ impl Ledger {
                 count(&|message| message.may_be_acked),
             ),
             purged: (inner.purged.0, !inner.purged.1),
-        }
-    }
-
-    /// After everything that there is was delivered and acknowledged: what should have been among it.
-    pub(crate) fn check_loss(&self) {
-        let inner = self.inner.lock();
-        let lost: BTreeSet<u64> = inner
-            .messages
-            .iter()
-            .filter(|(_, message)| {
-                let purged = |(queue, event): &(String, u64)| *queue == message.queue && *event > message.begun.event;
-                message.told == Told::Done
-                    && !message.may_be_acked
-                    && !message.expires
-                    && !inner.purges.iter().any(purged)
-            })
-            .map(|(tag, _)| *tag)
-            .collect();
-        if let Some(first) = lost.first() {
-            let queue = &inner.messages[first].queue;
-            let what = format!(
-                "{} acknowledged messages are gone, the first one is {first} of {queue}: {lost:?}",
-                lost.len()
-            );
-            self.trace.violation(Checker::NoLoss, what);
         }
     }
 }

@@ -17,6 +17,7 @@ mod client;
 mod clocks;
 mod cluster;
 mod disk;
+mod door;
 mod faults;
 mod finish;
 mod ledger;

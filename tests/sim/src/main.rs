@@ -24,7 +24,7 @@ struct Options {
     /// Seeds that run at a time; default: one for each core.
     #[arg(long)]
     threads: Option<usize>,
-    /// What is broken on purpose: acks-before-sync, keeps-divergent-tail, counts-learner.
+    /// What is broken on purpose; an unknown name lists them.
     #[arg(long, value_parser = broken)]
     broken: Option<Broken>,
     /// Shows what the broker logs, filtered as in `RUST_LOG`; for one seed.
@@ -36,7 +36,7 @@ fn broken(name: &str) -> Result<Broken, String> {
     let found = Broken::ALL.into_iter().find(|(known, _)| *known == name);
     found
         .map(|(_, broken)| broken)
-        .ok_or_else(|| format!("unknown: {name}"))
+        .ok_or_else(|| Broken::ALL.map(|(known, _)| known).join(", "))
 }
 
 fn main() -> ExitCode {

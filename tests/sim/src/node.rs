@@ -32,6 +32,8 @@ const GROUP: GroupId = GroupId(1);
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 /// For a node to come up; it waits for nobody.
 const START_MAX: Duration = Duration::from_secs(30);
+/// A disk that hangs for so long makes a leader give way.
+const STALL_MAX: Duration = Duration::from_secs(1);
 /// Small, so that messages die and come back within a run.
 pub(crate) const SETTINGS: Settings = Settings {
     max_retry: 3,
@@ -191,6 +193,11 @@ impl Node {
         self.group.status().term.0
     }
 
+    /// Leases with smaller numbers ended with an earlier leadership.
+    pub(crate) fn first_lease(&self) -> u64 {
+        self.plane.with(|plane| plane.first_lease().0)
+    }
+
     pub(crate) fn slow_down(&self, ms: u64) {
         self.slow_ms.store(ms, Ordering::Relaxed);
     }
@@ -233,6 +240,7 @@ fn group_config(plan: &LogPlan, index: usize, found: bool) -> GroupConfig {
     let mut config = GroupConfig::new(GROUP, me.node, clocks::proposal_clock(index));
     config.address = me.address;
     config.found = found;
+    config.stall_max = STALL_MAX;
     config.proposal_bytes_max = 256 << 10;
     config.entry_bytes_max = 8 << 10;
     config.checkpoint_interval_entries = plan.checkpoint_entries;

@@ -17,15 +17,42 @@ pub enum Broken {
     KeepsDivergentTail,
     /// A learner counts for the majority.
     CountsLearner,
+    /// Of the messages that a call takes, one is acknowledged and given to nobody.
+    LosesDeliveries,
+    /// Publishers of some messages that are stored are told that they are refused.
+    RefusesWhatItStores,
+    /// Each publish is carried out twice.
+    PublishesTwice,
+    /// Acknowledgements are answered and not carried out.
+    AcksWithoutDoing,
+    /// What a call takes is delivered twice.
+    DeliversTwice,
+    /// What settles a lease settles any later one of the message, too.
+    IgnoresTokens,
+    /// A purge is said to have removed more than it has.
+    MiscountsPurges,
+    /// A replica goes back to an earlier state.
+    ForgetsApplied,
+    /// A read that has to be current is answered without asking the leader.
+    ReadsStale,
 }
 
 impl Broken {
     /// All ways, with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("acks-before-sync", Self::AcksBeforeSync),
         ("disk-lies", Self::DiskLies),
         ("keeps-divergent-tail", Self::KeepsDivergentTail),
         ("counts-learner", Self::CountsLearner),
+        ("loses-deliveries", Self::LosesDeliveries),
+        ("refuses-what-it-stores", Self::RefusesWhatItStores),
+        ("publishes-twice", Self::PublishesTwice),
+        ("acks-without-doing", Self::AcksWithoutDoing),
+        ("delivers-twice", Self::DeliversTwice),
+        ("ignores-tokens", Self::IgnoresTokens),
+        ("miscounts-purges", Self::MiscountsPurges),
+        ("forgets-applied", Self::ForgetsApplied),
+        ("reads-stale", Self::ReadsStale),
     ];
 }
 

@@ -37,6 +37,8 @@ pub enum Checker {
     LogAgreement,
     /// A term has one leader.
     OneLeader,
+    /// A read that has to be current sees everything that was applied anywhere before it began.
+    CurrentReads,
     /// Terms and applied entries do not go back while a node runs.
     Monotonic,
     /// With a majority connected, writes succeed within the time that is promised; then all catch up.

@@ -70,7 +70,10 @@ fn what_must_never_be_otherwise_is_so_whatever_fails() {
         "deliveries",
         "redeliveries",
         "dead letters",
+        "publishes answered early",
         "acknowledgements",
+        "current reads",
+        "current reads refused",
         "replicas with expired messages",
         "replicas with purged messages",
     ] {
@@ -123,6 +126,24 @@ const WRONG_DATA: [Checker; 6] = [
     Checker::EqualReplicas,
     Checker::LogAgreement,
 ];
+
+/// One fault for each checker of what clients and replicas see; how each of them judges is beside it.
+#[test]
+fn each_checker_finds_what_is_broken_for_it() {
+    for (broken, by) in [
+        (Broken::LosesDeliveries, Checker::NoLoss),
+        (Broken::RefusesWhatItStores, Checker::NoPhantom),
+        (Broken::PublishesTwice, Checker::OneBody),
+        (Broken::AcksWithoutDoing, Checker::AckedStaysAcked),
+        (Broken::DeliversTwice, Checker::LeaseExclusivity),
+        (Broken::IgnoresTokens, Checker::Fencing),
+        (Broken::MiscountsPurges, Checker::Conservation),
+        (Broken::ForgetsApplied, Checker::EqualReplicas),
+        (Broken::ReadsStale, Checker::CurrentReads),
+    ] {
+        is_found(broken, &[by]);
+    }
+}
 
 #[test]
 fn acknowledging_before_the_sync_is_found() {

@@ -125,6 +125,14 @@ impl Cluster {
         note!(self.trace, "everything is healed");
         self.healing.store(true, Ordering::Relaxed);
         self.kit.net.heal();
+        if self.kit.broken == Broken::StaysCut {
+            let nodes = 0..self.plan.nodes();
+            let links: Vec<_> = nodes
+                .clone()
+                .flat_map(|from| nodes.clone().map(move |to| (from, to)))
+                .collect();
+            self.kit.net.cut(&links);
+        }
         for node in self.nodes() {
             node.process.resume();
             node.slow_down(0);

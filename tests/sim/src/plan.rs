@@ -35,11 +35,13 @@ pub enum Broken {
     ForgetsApplied,
     /// A read that has to be current is answered without asking the leader.
     ReadsStale,
+    /// Nodes do not find each other again.
+    StaysCut,
 }
 
 impl Broken {
     /// All ways, with their names.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("acks-before-sync", Self::AcksBeforeSync),
         ("disk-lies", Self::DiskLies),
         ("keeps-divergent-tail", Self::KeepsDivergentTail),
@@ -53,6 +55,7 @@ impl Broken {
         ("miscounts-purges", Self::MiscountsPurges),
         ("forgets-applied", Self::ForgetsApplied),
         ("reads-stale", Self::ReadsStale),
+        ("stays-cut", Self::StaysCut),
     ];
 }
 

@@ -127,7 +127,7 @@ const WRONG_DATA: [Checker; 6] = [
     Checker::LogAgreement,
 ];
 
-/// One fault for each checker of what clients and replicas see; how each of them judges is beside it.
+/// One fault for each checker; how each of them judges is beside it.
 #[test]
 fn each_checker_finds_what_is_broken_for_it() {
     for (broken, by) in [
@@ -140,6 +140,7 @@ fn each_checker_finds_what_is_broken_for_it() {
         (Broken::MiscountsPurges, Checker::Conservation),
         (Broken::ForgetsApplied, Checker::EqualReplicas),
         (Broken::ReadsStale, Checker::CurrentReads),
+        (Broken::StaysCut, Checker::Progress),
     ] {
         is_found(broken, &[by]);
     }

@@ -71,6 +71,8 @@ fn numbers_of_leases_rise_on_a_node_that_leads_again_even_if_its_clock_stood_sti
     fixture.plane.lead(Term(1), fixture.now);
     let new = fixture.lease("q", BOB, 1)[0];
     assert!(new.lease > old.lease);
+    let first = fixture.plane.first_lease();
+    assert!(first > old.lease && first <= new.lease, "{first:?}");
     fixture.plane.follow();
     fixture.plane.lead(Term(1), Millis(0));
     let last = fixture.lease("q", BOB, 1)[0];

@@ -30,6 +30,7 @@ pub struct Plane {
     dispatch: Option<Dispatch>,
     /// While the node does not lead.
     next_lease: LeaseNo,
+    first_lease: LeaseNo,
 }
 
 impl Plane {
@@ -41,6 +42,7 @@ impl Plane {
             settings,
             dispatch: None,
             next_lease: LeaseNo(1),
+            first_lease: LeaseNo(1),
         }
     }
 
@@ -75,6 +77,7 @@ impl Plane {
         self.follow();
         let first = term.0.min(TERM_MAX) << LEASES_PER_TERM_BITS;
         let first = self.next_lease.max(LeaseNo(first));
+        self.first_lease = first;
         self.dispatch = Some(Dispatch::new(&self.machine, now, first));
     }
 
@@ -89,6 +92,12 @@ impl Plane {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.dispatch.is_some()
+    }
+
+    /// Leases with smaller numbers ended with an earlier leadership. A term may have several, of one node.
+    #[must_use]
+    pub fn first_lease(&self) -> LeaseNo {
+        self.first_lease
     }
 
     /// The queue of that name, if it exists.

@@ -22,6 +22,11 @@ const BEAT: Duration = Duration::from_millis(20);
 
 /// Sleeps for about `duration`, until the next beat.
 pub(crate) fn sleep(duration: Duration) -> Sleep {
+    // There the beat would depend on when the simulation began.
+    #[cfg(feature = "sim")]
+    if crate::sim::is_simulated() {
+        return tokio::time::sleep(duration);
+    }
     tokio::time::sleep_until(on_beat(Instant::now() + duration))
 }
 

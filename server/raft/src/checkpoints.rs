@@ -9,6 +9,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::error::Fatal;
 
 use crate::group::{GroupHandler, Inner};
+use crate::runtime::blocking;
 use crate::types::TypeConfig;
 
 /// How long a checkpoint that failed is left alone before the next attempt.
@@ -19,6 +20,7 @@ impl<H: GroupHandler> Inner<H> {
         let mut covered = 0;
         loop {
             tokio::select! {
+                biased;
                 () = self.progress.checkpoint_due.notified() => {}
                 () = tokio::time::sleep(CHECKPOINT_RETRY) => {
                     // On a full device every file counts that a checkpoint makes up for.
@@ -54,7 +56,7 @@ impl<H: GroupHandler> Inner<H> {
                 return false;
             }
         };
-        match tokio::task::spawn_blocking(move || taken.write()).await {
+        match blocking(move || taken.write()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%group, %error, "checkpoint not written; it is tried again");

@@ -23,6 +23,7 @@ use crate::in_sync::{self, InSync};
 use crate::metrics::{GroupFigures, Metrics};
 use crate::network::Network;
 use crate::proposer::Proposer;
+use crate::runtime;
 use crate::snapshot::Installing;
 use crate::standing::{Quiet, Standing};
 use crate::store::{LogStore, MachineStore};
@@ -342,6 +343,7 @@ impl<H: GroupHandler> Group<H> {
                 return failure.to_string();
             }
             tokio::select! {
+                biased;
                 // Not by waiting for a change: the metrics change with every entry.
                 () = beat::sleep(FAILURE_POLL) => {}
                 () = self.inner.progress.ended.notified() => {
@@ -428,17 +430,17 @@ impl<H: GroupHandler> Inner<H> {
             .clone()
             .run(self.raft.clone(), self.config.entry_bytes_max);
         let tasks = [
-            tokio::spawn(proposer),
-            tokio::spawn(self.clone().watch_leadership()),
-            tokio::spawn(self.clone().watch_standing()),
-            tokio::spawn(self.clone().take_checkpoints()),
+            runtime::spawn(proposer),
+            runtime::spawn(self.clone().watch_leadership()),
+            runtime::spawn(self.clone().watch_standing()),
+            runtime::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
         if let Some(in_sync) = &self.in_sync {
             let group = Group { inner: self.clone() };
             self.tasks
                 .lock()
-                .push(tokio::spawn(in_sync::watch(in_sync.clone(), group)));
+                .push(runtime::spawn(in_sync::watch(in_sync.clone(), group)));
         }
         Ok(())
     }

@@ -127,6 +127,7 @@ pub(crate) async fn watch<H: GroupHandler>(in_sync: Arc<InSync>, group: Group<H>
         };
         in_sync.see(standing);
         tokio::select! {
+            biased;
             changed = metrics.changed() => if changed.is_err() {
                 in_sync.close();
                 return;

@@ -29,6 +29,9 @@ mod proposer;
 mod proposing;
 mod read;
 mod receiver;
+mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod snapshot;
 mod standing;
 mod store;
@@ -45,4 +48,5 @@ pub use membership::Member;
 pub use metrics::{CLASS_ENDS, Durations, GroupFigures, Snapshots};
 pub use network::NoPeers;
 pub use proposer::Admitted;
+pub use runtime::{blocking, spawn};
 pub use transport::{Peer, Receiver, Transport, TransportError};

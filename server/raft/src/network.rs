@@ -214,6 +214,7 @@ impl RaftNetworkV2<TypeConfig> for Client {
             .send(&self.peer, self.group, chunks.boxed(), SNAPSHOT_PROGRESS_MAX);
         let sent = &self.progress.metrics.sent;
         let answer = tokio::select! {
+            biased;
             closed = cancel => {
                 sent.ended(false, begun.elapsed());
                 return Err(closed.into());

@@ -15,6 +15,7 @@ use openraft::raft::AppendEntriesResponse;
 use crate::encoding::{read_stored_membership, to_log_id};
 use crate::group::{Group, GroupHandler, Raft};
 use crate::read::own_read_index;
+use crate::runtime::blocking;
 use crate::snapshot::{Installing, Receiving, SnapshotData};
 use crate::transport::Receiver;
 use crate::types::SnapshotMeta;
@@ -99,7 +100,7 @@ async fn receive_snapshot(
     let mut receiving = Receiving::begin(&log, &head)?;
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
-        let added = tokio::task::spawn_blocking(move || receiving.add(&chunk).map(|()| receiving)).await;
+        let added = blocking(move || receiving.add(&chunk).map(|()| receiving)).await;
         receiving = added.map_err(|error| error.to_string())??;
     }
     Ok(receiving)

@@ -113,7 +113,7 @@ impl<H: GroupHandler> Inner<H> {
         let group = Group::from(self.clone());
         if let Some(heir) = group.heir() {
             // Not waited for: openraft may be waiting for the device.
-            tokio::spawn(async move { group.hand_over(heir).await });
+            crate::runtime::spawn(async move { group.hand_over(heir).await });
         }
         tokio::time::sleep(HAND_OVER).await;
         if self.leads_others() {

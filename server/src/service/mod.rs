@@ -12,6 +12,7 @@ mod settle;
 mod take;
 mod token;
 
+pub(crate) use crate::clock::random;
 pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{QueueStats, Totals};
 pub use bury::DEAD_LETTER_SUFFIX;
@@ -19,7 +20,6 @@ pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView,
 pub use error::{ServiceError, SettleError};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
-pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
 pub use take::ANSWER_BYTES_MAX;

@@ -15,7 +15,6 @@ use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
-use crate::clock;
 
 /// A batch that has room, see [`Queues::admit`].
 pub struct Admitted {
@@ -60,7 +59,7 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new(clock::Instant::now())
+        PublishBatch::new((self.inner.plane.sources().clock)())
     }
 
     /// What became of publishes.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use boltq_core::{IdSalt, MessageId, Record, check_name};
+use boltq_core::{IdSalt, MessageId, Millis, Record, check_name};
 use boltq_log::{Log, Space};
 use boltq_queue::{ConsumerId, Outcome, Plane, QueueId, Settings, command};
 use boltq_raft::{Group, Proposal, ProposeError};
@@ -166,7 +166,7 @@ impl Queues {
         while self.inner.plane.salt().is_none() {
             self.inner.plane.led().await;
             let mut proposal = Proposal::new();
-            command::init(proposal.begin(), IdSalt(random()));
+            command::init(proposal.begin(), IdSalt((self.inner.plane.sources().random)()));
             if let Err(error) = self.inner.group.propose(proposal).await {
                 tracing::debug!(%error, "message ids have no key yet; trying again");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -300,27 +300,21 @@ impl Queues {
     pub(super) async fn carry_out(
         &self,
         proposal: Proposal,
-        undo: impl FnOnce(&mut Plane) + Send + 'static,
+        undo: impl FnOnce(&mut Plane, Millis) + Send + 'static,
     ) -> Result<Vec<Outcome>, ServiceError> {
         let queues = self.clone();
-        let task = tokio::spawn(async move {
+        let task = boltq_raft::spawn(async move {
             let result = queues.propose(proposal).await;
             if result
                 .as_ref()
                 .is_err_and(|error| !matches!(error, ServiceError::Stopped))
             {
-                queues.inner.plane.with(undo);
+                let now = queues.inner.plane.now();
+                queues.inner.plane.with(|plane| undo(plane, now));
             }
             result
         });
         self.confirmed(async { task.await.unwrap_or(Err(ServiceError::Stopped)) })
             .await
     }
-}
-
-/// Random bits for what must differ, not for what must not be guessed: the standard library seeds its hashers from the
-/// operating system.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }

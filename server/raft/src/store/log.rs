@@ -32,6 +32,8 @@ pub(crate) struct LogStore {
     log: GroupLog,
     installing: Arc<Installing>,
     progress: Arc<Progress>,
+    #[cfg(feature = "sim")]
+    kept: crate::sim::KeptTail,
 }
 
 impl LogStore {
@@ -40,6 +42,8 @@ impl LogStore {
             log,
             installing,
             progress,
+            #[cfg(feature = "sim")]
+            kept: crate::sim::KeptTail::default(),
         }
     }
 
@@ -194,6 +198,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             .inspect(|entry| logged.extend(awaited(entry)))
             .map(to_entry)
             .collect();
+        #[cfg(feature = "sim")]
+        let entries = self.kept.instead_of(entries);
         if let Some(first) = entries.first() {
             self.reach(first.id.index).await;
         }
@@ -210,6 +216,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let last = last.map(|id| to_entry_id(&id).index);
+        #[cfg(feature = "sim")]
+        if self.kept.keep(&self.log) {
+            return Ok(());
+        }
         self.durable(|log, done| log.truncate_after(last, done)).await
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::beat;
 use crate::config::GroupConfig;
 use crate::entry::Commands;
 use crate::error::{ApplyError, GroupError};
@@ -344,7 +345,7 @@ impl<H: GroupHandler> Group<H> {
             tokio::select! {
                 biased;
                 // Not by waiting for a change: the metrics change with every entry.
-                () = tokio::time::sleep(FAILURE_POLL) => {}
+                () = beat::sleep(FAILURE_POLL) => {}
                 () = self.inner.progress.ended.notified() => {
                     let state = &metrics.borrow_watched().running_state;
                     return state.as_ref().err().map_or_else(|| ENDED.to_owned(), ToString::to_string);

@@ -10,6 +10,7 @@
 //!
 //! A node alone is a cluster of one and takes the same path.
 
+mod beat;
 mod checkpoints;
 mod config;
 mod early;

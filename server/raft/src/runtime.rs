@@ -4,10 +4,10 @@ use std::future::Future;
 
 use tokio::task::{JoinError, JoinHandle};
 
+#[cfg(not(feature = "sim"))]
+pub(crate) use crate::beat::BeatRuntime as Runtime;
 #[cfg(feature = "sim")]
 pub(crate) use crate::sim::runtime::Runtime;
-#[cfg(not(feature = "sim"))]
-pub(crate) use openraft::impls::TokioRuntime as Runtime;
 
 /// Starts a task of a group or of its handler.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>

@@ -21,6 +21,7 @@ use openraft::raft::ReadPolicy;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::beat;
 use crate::group::{Group, GroupHandler, Inner};
 use crate::transport::{Peer, Transport, TransportError};
 
@@ -48,7 +49,7 @@ impl<H: GroupHandler> Inner<H> {
     pub(crate) async fn watch_standing(self: Arc<Self>) {
         let mut heard = true;
         loop {
-            tokio::time::sleep(LOOK).await;
+            beat::sleep(LOOK).await;
             let heard_before = heard;
             heard = !self.leads_others() || self.hears(&self.raft.metrics().borrow_watched());
             let stalled = self.log.stalled();

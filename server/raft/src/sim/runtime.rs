@@ -9,15 +9,15 @@ use std::time::Duration;
 use futures_util::future::Either;
 use openraft::AsyncRuntime;
 use openraft::OptionalSend;
-use openraft::impls::TokioRuntime;
 
 use super::process::Process;
 use super::watch::OrderedWatch;
+use crate::beat::BeatRuntime;
 
-type Tokio = TokioRuntime;
+type Tokio = BeatRuntime;
 
-/// As [`TokioRuntime`], but what is started within a process belongs to it.
-pub(crate) struct Runtime(TokioRuntime);
+/// As [`BeatRuntime`], but what is started within a process belongs to it.
+pub(crate) struct Runtime(BeatRuntime);
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

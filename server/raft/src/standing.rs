@@ -131,7 +131,8 @@ impl<H: GroupHandler> Inner<H> {
 
 impl<H: GroupHandler> Group<H> {
     /// Whether this node leads, and it is certain that no other one does: a majority has answered it within the time that
-    /// followers wait at least before they follow somebody else. A node that was paused finds out here.
+    /// followers wait at least before they follow somebody else. A node that was paused finds out here. One that votes no more
+    /// is never certain: openraft has another one take over soon, which does not wait.
     #[must_use]
     pub fn holds_lease(&self) -> bool {
         let inner = &self.inner;
@@ -139,7 +140,12 @@ impl<H: GroupHandler> Group<H> {
         let metrics = metrics.borrow_watched();
         let fit = metrics.state == ServerState::Leader && *inner.progress.standing.borrow() == Standing::Fit;
         let acked = || metrics.last_quorum_acked.as_deref();
-        fit && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
+        let votes = || {
+            let mut voters = metrics.membership_config.membership().voter_ids();
+            voters.any(|voter| voter == metrics.id)
+        };
+        fit && votes()
+            && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
     }
 
     /// As [`Group::holds_lease`]; if that is not certain, asks the others.

@@ -55,6 +55,13 @@ pub(crate) struct Cluster {
     slots: Mutex<Vec<Slot>>,
 }
 
+/// Nodes hold the network, which holds them.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.kit.net.clear();
+    }
+}
+
 impl Cluster {
     pub(crate) fn new(mut plan: Plan, broken: Broken, trace: Trace) -> Arc<Self> {
         let impostor = (broken == Broken::CountsLearner).then(|| plan.nodes() - 1);

@@ -87,6 +87,11 @@ impl Net {
         self.0.lock().ends[node] = None;
     }
 
+    /// Lets go of all nodes: they hold their ways, which hold the network.
+    pub(crate) fn clear(&self) {
+        self.0.lock().ends.fill(None);
+    }
+
     pub(crate) fn set_weather(&self, weather: Weather) {
         self.0.lock().weather = weather;
     }

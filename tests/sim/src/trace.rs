@@ -35,7 +35,7 @@ pub enum Checker {
     EqualReplicas,
     /// Entries that were applied are the same on all nodes.
     LogAgreement,
-    /// A term has one leader.
+    /// In a term, one node hands out messages.
     OneLeader,
     /// A read that has to be current sees everything that was applied anywhere before it began.
     CurrentReads,

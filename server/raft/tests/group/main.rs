@@ -6,6 +6,7 @@ mod alone;
 mod answering;
 mod cluster;
 mod figures;
+mod leases;
 mod openraft;
 mod reads;
 mod support;

@@ -270,7 +270,7 @@ impl GroupHandler for QueuePlane {
 
     fn leadership(&self, leading: Option<Term>) {
         self.with(|plane| match leading {
-            Some(term) => plane.lead(term, self.now()),
+            Some(term) => plane.lead_by_chance(term, self.now(), (self.sources.random)()),
             None => plane.follow(),
         });
         self.leading.store(leading.is_some(), Ordering::Release);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use boltq_log::Space;
+use openraft::RaftMetrics;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::Fatal;
 
@@ -13,6 +14,8 @@ use crate::types::TypeConfig;
 
 /// How long a checkpoint that failed is left alone before the next attempt.
 const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+/// For openraft to learn of a checkpoint.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(1);
 
 impl<H: GroupHandler> Inner<H> {
     pub(crate) async fn take_checkpoints(self: Arc<Self>) {
@@ -78,14 +81,28 @@ impl<H: GroupHandler> Inner<H> {
         let Some(checkpoint) = self.log.checkpoint() else {
             return Ok(());
         };
+        let index = checkpoint.applied.index;
+        let announced = self.raft.wait(Some(ANNOUNCED_WITHIN));
+        let knows =
+            |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.as_ref().is_some_and(|last| last.index() >= index.0);
+        // Otherwise it gives up less, until the next checkpoint, which may never be due.
+        if announced.metrics(knows, "checkpoint").await.is_err() {
+            return Ok(());
+        }
         let alone = {
             let metrics = self.raft.server_metrics();
             let metrics = metrics.borrow_watched();
             metrics.membership_config.membership().nodes().count() <= 1
         };
-        let kept_bytes = if alone { 0 } else { self.config.kept_entries_bytes };
+        // On a full device they are in the way of what makes room. Members that lack them get a snapshot.
+        let full = self.log.space() == Space::Full;
+        let kept_bytes = if alone || full {
+            0
+        } else {
+            self.config.kept_entries_bytes
+        };
         let upto = self.log.before_last_bytes(kept_bytes);
-        match upto.map(|upto| upto.min(checkpoint.applied.index)) {
+        match upto.map(|upto| upto.min(index)) {
             Some(upto) => self.raft.trigger().purge_log(upto.0).await,
             None => Ok(()),
         }

@@ -430,6 +430,7 @@ impl<H: GroupHandler> Inner<H> {
             tokio::spawn(proposer),
             tokio::spawn(self.clone().watch_leadership()),
             tokio::spawn(self.clone().watch_standing()),
+            tokio::spawn(self.clone().watch_room()),
             tokio::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);

@@ -28,6 +28,7 @@ mod proposer;
 mod proposing;
 mod read;
 mod receiver;
+mod room;
 mod snapshot;
 mod standing;
 mod store;

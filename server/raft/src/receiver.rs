@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use boltq_core::DecodeError;
-use boltq_log::GroupLog;
+use boltq_log::{GroupLog, Space};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
@@ -22,7 +22,7 @@ use crate::wire::{self, Request};
 
 impl<H: GroupHandler> Receiver for Group<H> {
     fn receive(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
-        let (raft, heard) = (self.raft().clone(), self.heard());
+        let (raft, log, heard) = (self.raft().clone(), self.log().clone(), self.heard());
         Box::pin(async move {
             match Request::decode(&request).map_err(|error| unreadable(&error))? {
                 Request::Append(request) => {
@@ -46,6 +46,7 @@ impl<H: GroupHandler> Receiver for Group<H> {
                     Ok(wire::encode_transfer_answer(&answer))
                 }
                 Request::ReadIndex => Ok(wire::encode_read_index_answer(own_read_index::<H>(raft).await)),
+                Request::Room => Ok(wire::encode_room_answer(log.space() == Space::Ample)),
             }
         })
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::GroupId;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
@@ -110,10 +110,12 @@ impl<H: GroupHandler> Inner<H> {
         let seconds = stalled.as_secs();
         tracing::warn!(group = %self.config.group, seconds, "the device does not answer; leadership goes to another node");
         let group = Group::from(self.clone());
-        if let Some(heir) = group.heir() {
-            // Not waited for: openraft may be waiting for the device.
-            tokio::spawn(async move { group.hand_over(heir).await });
-        }
+        // Not waited for: openraft may be waiting for the device.
+        tokio::spawn(async move {
+            if let Some(heir) = group.heir().await {
+                group.hand_over(heir).await;
+            }
+        });
         tokio::time::sleep(HAND_OVER).await;
         if self.leads_others() {
             self.stand(Standing::Silent);
@@ -121,7 +123,7 @@ impl<H: GroupHandler> Inner<H> {
     }
 
     /// Whether this node leads, as far as it knows, and there is somebody who could do it instead.
-    fn leads_others(&self) -> bool {
+    pub(crate) fn leads_others(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.state == ServerState::Leader && metrics.membership_config.membership().voter_ids().count() > 1
@@ -149,16 +151,6 @@ impl<H: GroupHandler> Group<H> {
         let fit = *self.inner.progress.standing.borrow() == Standing::Fit;
         let asking = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
         fit && matches!(tokio::time::timeout(ASK, asking).await, Ok(Ok(_)))
-    }
-
-    /// The voter that has the most, of those that answer.
-    fn heir(&self) -> Option<NodeId> {
-        let own = self.node();
-        let members = self.members().into_iter();
-        let others = members.filter(|member| member.voter && member.answers && member.peer.node != own);
-        others
-            .max_by_key(|member| member.matched)
-            .map(|member| member.peer.node)
     }
 }
 

@@ -327,7 +327,7 @@ impl Cluster {
                 why: "this node does not lead it".to_owned(),
             });
         }
-        let target = self.transfer_target(&**group, to)?;
+        let target = self.transfer_target(&**group, to).await?;
         if target == self.me.node {
             return Ok(self.me.name.clone());
         }
@@ -346,22 +346,21 @@ impl Cluster {
         Ok(registry.node(target).map(|node| node.name.clone()).unwrap_or_default())
     }
 
-    fn transfer_target(&self, group: &dyn AnyGroup, to: &str) -> Result<NodeId, ClusterError> {
-        let members = group.members();
-        let voters = || members.iter().filter(|member| member.voter);
+    async fn transfer_target(&self, group: &dyn AnyGroup, to: &str) -> Result<NodeId, ClusterError> {
         if to.is_empty() {
-            let others = voters().filter(|member| member.peer.node != self.me.node && member.answers);
-            let best = others.max_by_key(|member| member.matched);
-            return best
-                .map(|member| member.peer.node)
-                .ok_or_else(|| ClusterError::Refused("there is no other voter that answers".to_owned()));
+            let none = || ClusterError::Refused("there is no other voter that answers".to_owned());
+            return group.heir().await.ok_or_else(none);
         }
         let registry = self.plane.registry();
         let node = registry
             .named(to)
             .ok_or_else(|| ClusterError::UnknownNode(to.to_owned()))?
             .node;
-        if voters().any(|member| member.peer.node == node) {
+        if group
+            .members()
+            .iter()
+            .any(|member| member.voter && member.peer.node == node)
+        {
             Ok(node)
         } else {
             Err(ClusterError::Refused(format!("{to:?} does not vote in this group")))

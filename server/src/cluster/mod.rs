@@ -93,7 +93,7 @@ impl Cluster {
 
     /// Hands over all that this node leads.
     pub async fn hand_over_all(&self) {
-        balance::hand_over_all(&self.groups, self.me.node, HAND_OVER_MAX).await;
+        balance::hand_over_all(&self.groups, HAND_OVER_MAX).await;
     }
 
     /// Takes this node out of the cluster.

@@ -276,7 +276,8 @@ impl Queues {
     }
 
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
-        if self.inner.log.space() == Space::Full {
+        // Elsewhere, it is not for this node to say whether there is room.
+        if self.inner.log.space() == Space::Full && self.inner.plane.is_leading() {
             self.check_reserve(proposal.len())?;
         }
         let outcome = self.inner.group.propose(proposal).await;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::network::{Host, Network};
 use super::server::{local, spawn, spawn_on};
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -45,6 +45,8 @@ pub struct Cluster {
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
+    /// A disk of its own for its data, if it has one. Unmounted before its directory goes.
+    disk: Option<SmallDisk>,
     directory: Arc<Directory>,
     admin: SocketAddr,
     messaging: SocketAddr,
@@ -91,6 +93,23 @@ impl Cluster {
     pub fn start_on(network: &Network, count: u8) -> Self {
         let nodes = (1..=count).map(|number| ClusterNode::on(network.host(number)));
         Self::start_nodes(nodes.collect(), &ServerOptions::disk())
+    }
+
+    /// As [`Cluster::start_with`], each node with a disk of so many MiB, those with 0 without one of their own. `None` where
+    /// mounting is not allowed.
+    ///
+    /// # Panics
+    /// When they do not become a cluster in time.
+    pub fn start_on_disks(mib: &[usize], options: &ServerOptions) -> Option<Self> {
+        let mut nodes = Vec::new();
+        for (number, mib) in (1..).zip(mib) {
+            let mut node = ClusterNode::new(number, true);
+            if *mib > 0 {
+                node.disk = Some(SmallDisk::mount(&node.directory.data(), *mib)?);
+            }
+            nodes.push(node);
+        }
+        Some(Self::start_nodes(nodes, options))
     }
 
     fn start_nodes(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
@@ -384,6 +403,7 @@ impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
         Self {
             name: format!("n{number}"),
+            disk: None,
             directory: Arc::new(Directory::new()),
             admin: local(free_port()),
             messaging: local(free_port()),
@@ -437,6 +457,14 @@ impl ClusterNode {
     /// Whether it runs and is not paused.
     pub fn runs(&self) -> bool {
         matches!(self.process, Process::Running(_))
+    }
+
+    /// The disk of its own.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("a disk of its own")
     }
 
     /// Figures of the process, if there is one.

@@ -37,6 +37,7 @@ fn requests() -> Vec<Bytes> {
         Request::PreVote(vote),
         Request::Transfer(transfer),
         Request::ReadIndex,
+        Request::Room,
     ]
     .map(Request::encode)
     .to_vec()
@@ -88,6 +89,9 @@ fn answers_come_back() {
         ReadIndex::Stopped,
     ] {
         assert_eq!(decode_read_index_answer(&encode_read_index_answer(answer)), Ok(answer));
+    }
+    for room in [true, false] {
+        assert_eq!(decode_room_answer(&encode_room_answer(room)), Ok(room));
     }
     assert_eq!(decode_snapshot_answer(&encode_snapshot_answer(&expected)), Ok(expected));
 }

@@ -8,4 +8,5 @@ mod cluster;
 mod figures;
 mod openraft;
 mod reads;
+mod room;
 mod support;

@@ -341,6 +341,14 @@ impl GroupLog {
         }
     }
 
+    /// As [`crate::Log::left_bytes`], of the log that the group shares with others.
+    pub fn left_bytes(&self) -> u64 {
+        match &self.plane().store {
+            Store::Memory(_) => u64::MAX,
+            Store::Disk(disk) => disk.wal.head().left_bytes(),
+        }
+    }
+
     /// How long the device has not answered while the log waits for it; zero if it does not wait. The log does not give up: a
     /// device may come back, and until then nothing is known of what it was to write.
     pub fn stalled(&self) -> Duration {

@@ -45,6 +45,7 @@ pub fn message(bytes: &Bytes) -> bool {
             wire::encode_read_index_answer,
         ),
         check(bytes, wire::decode_room_answer(bytes), wire::encode_room_answer),
+        check(bytes, wire::decode_feed_answer(bytes), |()| wire::encode_feed_answer()),
         check(bytes, SnapshotHead::decode(bytes), |head| head.encode()),
         check(bytes, read_stored_membership(bytes), |stored| {
             write_stored_membership(&stored).into()

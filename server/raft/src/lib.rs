@@ -31,6 +31,7 @@ mod receiver;
 mod room;
 mod snapshot;
 mod standing;
+mod starving;
 mod store;
 mod transport;
 mod types;

@@ -6,6 +6,7 @@
 //! A leader whose device hangs can write nothing, but its heartbeats do not touch the device: it would be followed for ever, by
 //! nodes that could do better. It hands leadership over, if its part of openraft still does anything; and then it is silent,
 //! as if it had died, until the device answers: openraft may wait for a write of its own, and then nothing but silence helps.
+//! The same if what it has to write waits for room on a full device (before that, see `crate::room`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::transport::{Peer, Transport, TransportError};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long the others may take to follow another leader before this one is silent.
 const HAND_OVER: Duration = Duration::from_secs(1);
+/// How long openraft may wait for room in the log.
+const ROOM_MAX: Duration = Duration::from_secs(2);
 /// How long the others may take to say that this node still leads.
 const ASK: Duration = Duration::from_secs(1);
 
@@ -40,7 +43,7 @@ pub(crate) enum Standing {
     CutOff,
     /// It has handed leadership to another one, since when.
     Retiring(Instant),
-    /// Its device does not answer, and so it says nothing.
+    /// Its device takes nothing, and so it says nothing.
     Silent,
 }
 
@@ -53,7 +56,9 @@ impl<H: GroupHandler> Inner<H> {
             heard = !self.leads_others() || self.hears(&self.raft.metrics().borrow_watched());
             let stalled = self.log.stalled();
             if stalled >= self.config.stall_max {
-                self.step_down(stalled).await;
+                self.step_down("the device does not answer").await;
+            } else if self.waits_for_room() {
+                self.step_down("what this node has to write waits for room").await;
             } else if heard {
                 if !self.is_retiring() {
                     self.stand(Standing::Fit);
@@ -77,14 +82,20 @@ impl<H: GroupHandler> Inner<H> {
                 tracing::warn!(%group, "no majority answers; this node does not lead until one does");
             }
             (_, Standing::Silent) => {
-                tracing::warn!(%group, "the device does not answer; this node says nothing until it does");
+                tracing::warn!(%group, "the device takes nothing; this node says nothing until it does");
             }
-            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device answers again"),
+            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device takes writes again"),
             (Standing::CutOff, Standing::Fit) => {
                 tracing::info!(%group, "a majority answers again, or another node leads");
             }
             (_, Standing::Retiring(_) | Standing::Fit) => {}
         }
+    }
+
+    /// For long enough to have somebody else lead.
+    fn waits_for_room(&self) -> bool {
+        let since = *self.progress.waits_for_room.lock();
+        since.is_some_and(|since| since.elapsed() >= ROOM_MAX)
     }
 
     /// It still leads, as the other node has not taken over yet.
@@ -103,12 +114,11 @@ impl<H: GroupHandler> Inner<H> {
         }
     }
 
-    async fn step_down(self: &Arc<Self>, stalled: Duration) {
+    async fn step_down(self: &Arc<Self>, why: &str) {
         if !self.leads_others() || *self.progress.standing.borrow() == Standing::Silent {
             return;
         }
-        let seconds = stalled.as_secs();
-        tracing::warn!(group = %self.config.group, seconds, "the device does not answer; leadership goes to another node");
+        tracing::warn!(group = %self.config.group, why, "leadership goes to another node");
         let group = Group::from(self.clone());
         // Not waited for: openraft may be waiting for the device.
         tokio::spawn(async move {
@@ -169,7 +179,7 @@ impl Quiet {
         let silent = *self.standing.borrow() == Standing::Silent;
         silent.then(|| TransportError::Unreachable {
             peer: to.clone(),
-            why: "the device of this node does not answer, and so it says nothing".to_owned(),
+            why: "the device of this node takes nothing, and so it says nothing".to_owned(),
         })
     }
 }

@@ -107,15 +107,21 @@ impl Queues {
         })
     }
 
+    /// Whether this node and enough others have room.
+    pub(super) fn has_room(&self) -> bool {
+        self.inner.log.space() == Space::Ample && !self.inner.group.too_few_have_room()
+    }
+
     /// Whether this node takes messages. Who leads is asked first: that this one has no room is nothing to a publisher whose
     /// messages another one would take.
     fn check_takes(&self) -> Result<(), ServiceError> {
         if !self.is_leading() {
             return Err(self.not_leader());
         }
-        match self.inner.log.space() {
-            Space::Ample => Ok(()),
-            Space::Full => Err(ServiceError::StorageFull),
+        if self.has_room() {
+            Ok(())
+        } else {
+            Err(ServiceError::StorageFull)
         }
     }
 

@@ -4,14 +4,16 @@ use std::time::{Duration, Instant};
 
 use boltq_proto::queue::v1::PublishRequest;
 use boltq_tests::harness::binary::{BinaryClient, command, status};
-use boltq_tests::harness::grpc::{QueueCalls, connect, message, reason};
-use boltq_tests::harness::{Cluster, ServerOptions, eventually, http};
-use serde_json::json;
+use boltq_tests::harness::grpc::{QueueCalls, QueueClient, connect, message, reason};
+use boltq_tests::harness::{Cluster, ServerOptions, eventually, eventually_async, http};
+use serde_json::{Value, json};
 use tonic::Status;
 
 const WITHIN: Duration = Duration::from_secs(60);
 const QUEUE: &str = "q";
 const PAYLOAD_BYTES: usize = 50_000;
+/// Messages that are published before it is looked again.
+const BETWEEN_LOOKS: usize = 5;
 const DISK_MIB: usize = 16;
 
 fn options() -> ServerOptions {
@@ -29,7 +31,10 @@ fn is_writable(cluster: &Cluster, node: usize) -> bool {
 }
 
 async fn publish_at(cluster: &Cluster, node: usize) -> Result<(), Status> {
-    let mut client = connect(cluster.node(node).messaging()).await;
+    publish(&mut connect(cluster.node(node).messaging()).await).await
+}
+
+async fn publish(client: &mut QueueClient) -> Result<(), Status> {
     let request = PublishRequest {
         queue: QUEUE.to_owned(),
         message: Some(message(vec![7; PAYLOAD_BYTES])),
@@ -42,10 +47,16 @@ async fn publish_until(cluster: &Cluster, mut done: impl FnMut() -> bool) -> usi
     let started = Instant::now();
     let mut stored = 0;
     while !done() {
-        assert!(started.elapsed() < WITHIN, "not after {stored} messages");
-        match publish_at(cluster, cluster.leader()).await {
-            Ok(()) => stored += 1,
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        assert!(started.elapsed() < 2 * WITHIN, "not after {stored} messages");
+        let mut client = connect(cluster.node(cluster.leader()).messaging()).await;
+        for _ in 0..BETWEEN_LOOKS {
+            match publish(&mut client).await {
+                Ok(()) => stored += 1,
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    break;
+                }
+            }
         }
     }
     stored
@@ -95,25 +106,78 @@ async fn a_leader_that_is_full_gives_leadership_to_a_node_that_has_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_all_disks_full_the_leader_stays_and_says_so() {
-    let Some(cluster) = Cluster::start_on_disks(&[DISK_MIB, DISK_MIB, DISK_MIB], &options()) else {
+async fn with_all_disks_full_publishing_stops_and_settling_makes_room() {
+    publishing_stops_and_settling_makes_room(&[DISK_MIB, DISK_MIB, DISK_MIB]).await;
+}
+
+/// The one that has room could go on taking messages that nobody else has room for, until nothing can be committed any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_most_disks_full_publishing_stops_and_settling_makes_room() {
+    publishing_stops_and_settling_makes_room(&[0, DISK_MIB, DISK_MIB]).await;
+}
+
+async fn publishing_stops_and_settling_makes_room(mib: &[usize]) {
+    let Some(cluster) = Cluster::start_on_disks(mib, &options()) else {
         return;
     };
-    publish_until(&cluster, || (0..3).all(|node| !is_writable(&cluster, node))).await;
-    let leader = cluster.leader();
-    let refused = publish_at(&cluster, leader).await.unwrap_err();
-    assert_eq!(reason(&refused), "STORAGE_FULL", "{refused}");
-    // What settles makes room everywhere.
-    let mut client = connect(cluster.node(leader).messaging()).await;
+    publish_until(&cluster, || (1..3).all(|node| !is_writable(&cluster, node))).await;
+    eventually_async(WITHIN, "publishes are refused", async || {
+        let refused = publish_at(&cluster, cluster.leader()).await.err()?;
+        (reason(&refused) == "STORAGE_FULL").then_some(())
+    })
+    .await;
+    drain(&cluster).await;
+    eventually(WITHIN, "there is room everywhere again", || {
+        (0..3).all(|node| is_writable(&cluster, node)).then_some(())
+    });
+    publish_at(&cluster, cluster.leader()).await.unwrap();
+}
+
+/// Takes and settles everything.
+async fn drain(cluster: &Cluster) {
+    let mut client = connect(cluster.node(cluster.leader()).messaging()).await;
     loop {
         let deliveries = client.take(QUEUE, 20).await;
         if deliveries.is_empty() {
             break;
         }
-        client.done(&deliveries).await;
+        assert_eq!(client.done(&deliveries).await as usize, deliveries.len());
     }
-    eventually(WITHIN, "there is room everywhere again", || {
-        (0..3).all(|node| is_writable(&cluster, node)).then_some(())
+}
+
+/// It has no room for the entries that would tell it that everything may go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_was_full_comes_back_when_the_backlog_is_consumed_elsewhere() {
+    let Some(cluster) = Cluster::start_on_disks(&[0, DISK_MIB, 0], &options()) else {
+        return;
+    };
+    let behind = |node: usize| {
+        let leader = cluster.node(cluster.leader()).status()?;
+        let status = cluster.node(node).status()?;
+        let index = |status: &Value| {
+            let groups = status["cluster"]["groups"].as_array()?;
+            groups.iter().find(|group| group["name"] == "queue")?["applied_index"].as_u64()
+        };
+        Some(index(&leader)?.saturating_sub(index(&status)?))
+    };
+    // More than it can take.
+    publish_until(&cluster, || !is_writable(&cluster, 1) && behind(1) > Some(50)).await;
+    drain(&cluster).await;
+    eventually(2 * WITHIN, "it has everything, and room", || {
+        (is_writable(&cluster, 1) && behind(1) == Some(0)).then_some(())
     });
-    publish_until(&cluster, || true).await;
+    let stats = http::get(cluster.node(1).admin(), "/stats").unwrap().json();
+    assert_eq!(stats["Queues"], json!({QUEUE: 0}), "{stats}");
+    // Its log, and those of the others, tell of it and not of each attempt.
+    for node in 0..3 {
+        let log = cluster.node(node).log();
+        let told = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+        for what in [
+            "no room for what the leader sends",
+            "the log waits for room",
+            "the connection broke",
+        ] {
+            assert!(told(what) <= 3, "{what}: {} times", told(what));
+        }
+    }
 }

@@ -38,6 +38,7 @@ fn requests() -> Vec<Bytes> {
         Request::Transfer(transfer),
         Request::ReadIndex,
         Request::Room,
+        Request::Feed(NodeId(7)),
     ]
     .map(Request::encode)
     .to_vec()
@@ -93,6 +94,7 @@ fn answers_come_back() {
     for room in [true, false] {
         assert_eq!(decode_room_answer(&encode_room_answer(room)), Ok(room));
     }
+    assert_eq!(decode_feed_answer(&encode_feed_answer()), Ok(()));
     assert_eq!(decode_snapshot_answer(&encode_snapshot_answer(&expected)), Ok(expected));
 }
 

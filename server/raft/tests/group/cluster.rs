@@ -257,6 +257,12 @@ impl Cluster {
         self.leader_but(None).await
     }
 
+    /// Who leads now; nobody has the id 0.
+    pub(crate) fn leader_id(&self) -> NodeId {
+        let leader = self.nodes.iter().find(|node| node.adder.leads());
+        leader.map_or(NodeId(0), |node| node.id)
+    }
+
     /// A node other than `not` that leads.
     pub(crate) async fn leader_but(&self, not: Option<NodeId>) -> &Node {
         let found = async {

@@ -14,19 +14,24 @@ use crate::types::TypeConfig;
 
 /// How long a checkpoint that failed is left alone before the next attempt.
 const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+/// Until it is looked whether there should be a checkpoint right after the start.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 /// For openraft to learn of a checkpoint.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(1);
 
 impl<H: GroupHandler> Inner<H> {
     pub(crate) async fn take_checkpoints(self: Arc<Self>) {
-        let mut covered = 0;
+        let (mut covered, mut looked) = (0, false);
         loop {
             tokio::select! {
                 () = self.progress.checkpoint_due.notified() => {}
-                () = tokio::time::sleep(CHECKPOINT_RETRY) => {
-                    // On a full device every file counts that a checkpoint makes up for.
+                () = tokio::time::sleep(if looked { CHECKPOINT_RETRY } else { FIRST_LOOK }) => {
                     let applied = self.progress.applied_entries.load(Ordering::Relaxed);
-                    if self.log.space() == Space::Ample || applied == covered {
+                    // After a start that may be one of many, none of which lasted until a checkpoint was due.
+                    let many_files = applied > 0 && !looked && self.log.lies_in_many_files();
+                    looked |= applied > 0;
+                    // On a full device every file counts that a checkpoint makes up for.
+                    if (self.log.space() == Space::Ample || applied == covered) && !many_files {
                         continue;
                     }
                     covered = applied;

@@ -153,6 +153,19 @@ impl<H: GroupHandler> Group<H> {
         fit && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
     }
 
+    /// Returns when this node finds out, from now on, that no majority answers it any more: what it has on its way is confirmed
+    /// later, or never.
+    pub async fn cut_off(&self) {
+        let mut standing = self.inner.progress.standing.subscribe();
+        while standing.changed().await.is_ok() {
+            if *standing.borrow_and_update() == Standing::CutOff {
+                return;
+            }
+        }
+        // The group is gone, and tells its callers.
+        std::future::pending().await
+    }
+
     /// As [`Group::holds_lease`]; if that is not certain, asks the others.
     pub async fn confirm_lease(&self) -> bool {
         if self.holds_lease() {

@@ -208,16 +208,18 @@ impl Queues {
         }
     }
 
-    /// Waits for the outcome for as long as it may take.
+    /// Waits for the outcome for as long as it may take, or until no majority answers any more.
     pub(super) async fn confirmed<T>(
         &self,
         outcome: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<T, ServiceError> {
         match self.inner.confirm_max {
             None => outcome.await,
-            Some(within) => tokio::time::timeout(within, outcome)
-                .await
-                .unwrap_or(Err(ServiceError::NoMajority)),
+            Some(within) => tokio::select! {
+                biased;
+                outcome = tokio::time::timeout(within, outcome) => outcome.unwrap_or(Err(ServiceError::NoMajority)),
+                () = self.inner.group.cut_off() => Err(ServiceError::NoMajority),
+            },
         }
     }
 

@@ -57,6 +57,8 @@ pub struct ClusterNode {
     /// Whether it is to be in the cluster.
     member: bool,
     secret: String,
+    /// What it has for itself.
+    settings: Vec<(String, Value)>,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -174,6 +176,8 @@ impl Cluster {
             .set("cluster.bootstrap", node.bootstrap)
             .set("cluster.non_voter", !node.voter)
             .set("cluster.seeds", Value::Array(seeds));
+        let own = node.settings.iter();
+        let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -181,6 +185,11 @@ impl Cluster {
             None => spawn(&options, &config, directory, &log),
             Some(host) => spawn_on(host, &config, directory, &log),
         });
+    }
+
+    /// From its next start on, the node has this for itself, whatever the others have.
+    pub fn configure(&mut self, index: usize, key: &str, value: impl Into<Value>) {
+        self.nodes[index].settings.push((key.to_owned(), value.into()));
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -412,6 +421,7 @@ impl ClusterNode {
             bootstrap: false,
             member: true,
             secret: SECRET.to_owned(),
+            settings: Vec::new(),
             host: None,
             process: Process::Stopped,
         }

@@ -208,16 +208,18 @@ impl Queues {
         }
     }
 
-    /// Waits for the outcome for as long as it may take.
+    /// Waits for the outcome for as long as it may take, or until no majority answers any more.
     pub(super) async fn confirmed<T>(
         &self,
         outcome: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<T, ServiceError> {
         match self.inner.confirm_max {
             None => outcome.await,
-            Some(within) => tokio::time::timeout(within, outcome)
-                .await
-                .unwrap_or(Err(ServiceError::NoMajority)),
+            Some(within) => tokio::select! {
+                biased;
+                outcome = tokio::time::timeout(within, outcome) => outcome.unwrap_or(Err(ServiceError::NoMajority)),
+                () = self.inner.group.cut_off() => Err(ServiceError::NoMajority),
+            },
         }
     }
 
@@ -276,7 +278,8 @@ impl Queues {
     }
 
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
-        if self.inner.log.space() == Space::Full {
+        // Elsewhere, it is not for this node to say whether there is room.
+        if self.inner.log.space() == Space::Full && self.inner.plane.is_leading() {
             self.check_reserve(proposal.len())?;
         }
         let outcome = self.inner.group.propose(proposal).await;

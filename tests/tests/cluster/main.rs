@@ -9,6 +9,7 @@ mod cable;
 mod departed;
 mod doors;
 mod failover;
+mod full_disk;
 mod load;
 mod membership;
 mod reads;

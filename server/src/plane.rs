@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use boltq_core::codec::Reader;
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine, Term};
+use boltq_kv::{Cache, Change};
 use boltq_log::{EntryId, GroupLog};
 use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Plane, QueueId, Settings};
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
 use crate::clock;
 
@@ -39,9 +41,45 @@ impl Drop for Attachment {
     }
 }
 
+/// Changes of the cache that a watcher may be behind. They have keys and no values.
+const CHANGES_MAX: usize = 4_096;
+/// The first byte of a state that has more than the queues.
+const STATE_FORMAT: u8 = 2;
+
+/// The answer to a command.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// Of the queues.
+    Queue(Outcome),
+    /// Of the cache.
+    Cache(boltq_kv::Outcome),
+}
+
+impl Answer {
+    /// If it is of the queues.
+    pub fn queue(self) -> Option<Outcome> {
+        match self {
+            Self::Queue(outcome) => Some(outcome),
+            Self::Cache(_) => None,
+        }
+    }
+
+    /// If it is of the cache.
+    pub fn cache(self) -> Option<boltq_kv::Outcome> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Cache(outcome) => Some(outcome),
+        }
+    }
+}
+
 /// See the module.
 pub struct QueuePlane {
     plane: Mutex<Plane>,
+    /// Taken after the lock of the plane.
+    cache: RwLock<Cache>,
+    /// Used under the lock of the cache. Another one whenever the cache is replaced as a whole.
+    changes: RwLock<broadcast::Sender<Change>>,
     settings: Settings,
     log: GroupLog,
     waiters: RwLock<BTreeMap<QueueId, Arc<Waiters>>>,
@@ -76,6 +114,8 @@ impl QueuePlane {
     pub fn new(settings: Settings, log: GroupLog) -> Self {
         Self {
             plane: Mutex::new(Plane::new(Machine::default(), settings)),
+            cache: RwLock::default(),
+            changes: RwLock::new(broadcast::Sender::new(CHANGES_MAX)),
             settings,
             log,
             waiters: RwLock::new(BTreeMap::new()),
@@ -102,6 +142,32 @@ impl QueuePlane {
         drop(plane);
         self.wake(&woken);
         result
+    }
+
+    /// Looks at the cache.
+    pub fn with_cache<R>(&self, look: impl FnOnce(&Cache) -> R) -> R {
+        look(&self.cache.read())
+    }
+
+    /// Looks at the cache, and hears of what changes after that. The receiver ends when another node's state has taken the
+    /// place of this one's.
+    pub fn watch_cache<R>(&self, look: impl FnOnce(&Cache) -> R) -> (R, broadcast::Receiver<Change>) {
+        let cache = self.cache.read();
+        (look(&cache), self.changes.read().subscribe())
+    }
+
+    fn apply_to_cache(&self, time: Millis, command: &Command<'_>) -> Result<Answer, DecodeError> {
+        let mut cache = self.cache.write();
+        let mut applied = Applied::default();
+        let outcome = cache.apply(time, command.bytes, command.offset, &mut applied)?;
+        let changes = self.changes.read();
+        if changes.receiver_count() > 0 {
+            for change in applied.effects {
+                // The last watcher may have gone.
+                let _ = changes.send(change);
+            }
+        }
+        Ok(Answer::Cache(outcome))
     }
 
     /// Lets time pass: what is due becomes ready, leases that ended are claimed. Returns the next moment, for which the
@@ -213,16 +279,20 @@ impl QueuePlane {
 }
 
 impl GroupHandler for QueuePlane {
-    type Outcome = Outcome;
+    type Outcome = Answer;
 
-    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Outcome>, ApplyError> {
+    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Answer>, ApplyError> {
         let time = commands.time();
         self.with(|plane| {
             let mut applied = Applied::<Effect>::default();
             let mut outcomes = Vec::new();
             for command in commands {
                 let command = command?;
-                outcomes.push(plane.apply(time, command.bytes, command.offset, &mut applied)?);
+                outcomes.push(if boltq_kv::command::is_command(command.bytes) {
+                    self.apply_to_cache(time, &command)?
+                } else {
+                    Answer::Queue(plane.apply(time, command.bytes, command.offset, &mut applied)?)
+                });
             }
             self.log
                 .place(entry.index, &applied.storage)
@@ -231,20 +301,48 @@ impl GroupHandler for QueuePlane {
         })
     }
 
-    fn share(outcome: &mut Outcome, items: u32) -> Outcome {
+    fn share(outcome: &mut Answer, items: u32) -> Answer {
         match outcome {
-            Outcome::Published(runs) => Outcome::Published(runs.take_front(u64::from(items))),
+            Answer::Queue(Outcome::Published(runs)) => {
+                Answer::Queue(Outcome::Published(runs.take_front(u64::from(items))))
+            }
             // Only publishes are joined.
             other => other.clone(),
         }
     }
 
+    /// ```text
+    /// u8  format, 2; u64 length of the state of the queues, which follows; the state of the cache: the rest
+    /// ```
+    ///
+    /// A state of the queues alone, which begins with 1, is read as well.
     fn snapshot(&self) -> Vec<u8> {
-        self.plane.lock().machine().snapshot()
+        let (queues, cache) = {
+            let plane = self.plane.lock();
+            (plane.machine().snapshot(), self.cache.read().snapshot())
+        };
+        let mut state = Vec::with_capacity(9 + queues.len() + cache.len());
+        state.push(STATE_FORMAT);
+        state.extend((queues.len() as u64).to_le_bytes());
+        state.extend(queues);
+        state.extend(cache);
+        state
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
-        *self.plane.lock() = Plane::new(Machine::restore(state)?, self.settings);
+        let mut reader = Reader::new(state);
+        let (queues, cache) = if reader.u8("state")? == STATE_FORMAT {
+            let bytes = usize::try_from(reader.u64("length of the queues")?).unwrap_or(usize::MAX);
+            let queues = Machine::restore(reader.take(bytes, "queues")?)?;
+            (queues, Cache::restore(reader.rest())?)
+        } else {
+            (Machine::restore(state)?, Cache::default())
+        };
+        let mut plane = self.plane.lock();
+        let mut there = self.cache.write();
+        *plane = Plane::new(queues, self.settings);
+        *there = cache;
+        *self.changes.write() = broadcast::Sender::new(CHANGES_MAX);
         Ok(())
     }
 

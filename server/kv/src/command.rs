@@ -1,31 +1,38 @@
 //! Commands, as they stand in the log.
 //!
 //! ```text
-//! 1 Set        str key, u64 milliseconds to live (0: for ever), condition, u64 keys at most (0: any number), value: the rest
-//! 2 Delete     str key, condition
-//! 3 Expire     str key, u64 milliseconds to live (0: for ever)
-//! 4 Increment  str key, u64 by (two's complement), u64 milliseconds a new key lives (0: for ever), u64 keys at most
-//! 5 Flush
-//! 6 Sweep      u32 keys at most
-//! 7 Touch      u32 count, keys
+//! 64 Set        str key, u64 milliseconds to live (0: for ever), condition, u64 keys at most (0: any number), value: the rest
+//! 65 Delete     str key, condition
+//! 66 Expire     str key, u64 milliseconds to live (0: for ever)
+//! 67 Increment  str key, u64 by (two's complement), u64 milliseconds a new key lives (0: for ever), u64 keys at most
+//! 68 Flush
+//! 69 Sweep      u32 keys at most
+//! 70 Touch      u32 count, keys
 //!
 //! condition  u8: 0 any, 1 there is no value, 2 there is one, 3 it has this version: u64
 //! str        u32 length, UTF-8
 //! ```
 //!
-//! The first byte names the command *and* its format. Integers are little-endian; a command ends where its bytes end.
+//! Numbers begin at 64: below are the commands of the queues, which stand in the same log. The first byte names the command
+//! *and* its format. Integers are little-endian; a command ends where its bytes end.
 
 use boltq_core::DecodeError;
 use boltq_core::codec::{self, Reader};
 use bytes::{BufMut, BytesMut};
 
-const SET: u8 = 1;
-const DELETE: u8 = 2;
-const EXPIRE: u8 = 3;
-const INCREMENT: u8 = 4;
-const FLUSH: u8 = 5;
-const SWEEP: u8 = 6;
-const TOUCH: u8 = 7;
+const SET: u8 = 64;
+const DELETE: u8 = 65;
+const EXPIRE: u8 = 66;
+const INCREMENT: u8 = 67;
+const FLUSH: u8 = 68;
+const SWEEP: u8 = 69;
+const TOUCH: u8 = 70;
+
+/// Whether bytes are to be a command of the cache, be they readable or not.
+#[must_use]
+pub fn is_command(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|kind| *kind >= SET)
+}
 
 /// What has to be so for a key to be changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -52,12 +52,12 @@ pub enum Outcome {
 /// What happened to a key, for those who watch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It has a value.
+    /// It has a value of this version. The value is where it was put, unless something newer is there by now.
     Put {
         /// The key.
         key: Arc<str>,
-        /// The value and the rest.
-        entry: Entry,
+        /// Of the value.
+        version: u64,
     },
     /// It has none any more: it was deleted, its time was over, or its place was needed.
     Removed {
@@ -107,6 +107,17 @@ impl Cache {
         after: Option<&'a str>,
         now: Millis,
     ) -> impl Iterator<Item = (&'a str, &'a Entry)> {
+        let range = self.range(pattern, after);
+        range.filter(move |(key, entry)| pattern.matches(key) && entry.is_alive(now))
+    }
+
+    /// The keys among which those are that a pattern names, from after `after` on, whether they match and live or not: for
+    /// those who want to look at a few at a time.
+    pub fn range<'a>(
+        &'a self,
+        pattern: Pattern<'a>,
+        after: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a str, &'a Entry)> {
         let first = match after.filter(|after| *after >= pattern.first()) {
             Some(after) => Bound::Excluded(after),
             None => Bound::Included(pattern.first()),
@@ -114,7 +125,6 @@ impl Cache {
         self.entries
             .from(first)
             .take_while(move |(key, _)| !pattern.is_past(key))
-            .filter(move |(key, entry)| pattern.matches(key) && entry.is_alive(now))
             .map(|(key, entry)| (&**key, entry))
     }
 
@@ -186,9 +196,8 @@ impl Cache {
     fn put(&mut self, key: &str, entry: Entry, keys_max: u64, changes: &mut Changes) -> u64 {
         self.totals.sets += 1;
         let version = self.next_version();
-        let entry = Entry { version, ..entry };
-        let shared = self.entries.put(key, entry.clone());
-        changes.push(Change::Put { key: shared, entry });
+        let key = self.entries.put(key, Entry { version, ..entry });
+        changes.push(Change::Put { key, version });
         self.make_room(keys_max, changes);
         version
     }
@@ -261,9 +270,8 @@ impl Cache {
         };
         // As put, but it is no set, and makes nothing more.
         let version = self.next_version();
-        let entry = Entry { version, ..entry };
-        let key = self.entries.put(key, entry.clone());
-        changes.push(Change::Put { key, entry });
+        let key = self.entries.put(key, Entry { version, ..entry });
+        changes.push(Change::Put { key, version });
         Outcome::Expires(true)
     }
 

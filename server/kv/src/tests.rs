@@ -245,7 +245,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 fn follow(seen: &mut Vec<(String, u64)>, changes: Vec<Change>) {
     for change in changes {
         let (key, put) = match &change {
-            Change::Put { key, entry } => (key.to_string(), Some(entry.version)),
+            Change::Put { key, version } => (key.to_string(), Some(*version)),
             Change::Removed { key, .. } => (key.to_string(), None),
         };
         seen.retain(|(other, _)| *other != key);

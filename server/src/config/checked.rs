@@ -21,6 +21,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// What happens to messages.
     pub queue: QueueConfig,
+    /// Values under keys.
+    pub cache: CacheConfig,
     /// Threads.
     pub performance: PerformanceConfig,
     /// Who may come in.
@@ -128,6 +130,19 @@ pub struct QueueConfig {
     pub retry_backoff_max: Duration,
 }
 
+/// Section `cache`.
+#[derive(Debug, Clone)]
+pub struct CacheConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Keys at most; 0: any number.
+    pub keys_max: u64,
+    /// For values of which nothing is said, in milliseconds; 0: for ever.
+    pub default_ttl_ms: u64,
+    /// Between removals of what is over.
+    pub cleanup: Duration,
+}
+
 /// Section `performance`.
 #[derive(Debug, Clone)]
 pub struct PerformanceConfig {
@@ -168,6 +183,12 @@ impl Config {
             server,
             storage: StorageConfig::check(settings)?,
             queue: QueueConfig::check(settings)?,
+            cache: CacheConfig {
+                enabled: settings.get(&key::CACHE_ENABLED)?,
+                keys_max: number(settings, &key::CACHE_MAX_KEYS)?,
+                default_ttl_ms: number(settings, &key::CACHE_DEFAULT_TTL_MS)?,
+                cleanup: Duration::from_secs(number(settings, &key::CACHE_CLEANUP_SEC)?),
+            },
             performance: PerformanceConfig {
                 worker_threads: NonZeroUsize::new(number(settings, &key::PERFORMANCE_WORKER_POOL)?),
             },

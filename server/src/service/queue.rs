@@ -20,7 +20,7 @@ use super::error::ServiceError;
 use super::expiry::Expiry;
 use super::token::DeliveryToken;
 use crate::clock::Instant;
-use crate::plane::{Attachment, QueuePlane};
+use crate::plane::{Answer, Attachment, QueuePlane};
 
 /// The queue plane as the doors use it; clones are cheap and share it.
 #[derive(Clone)]
@@ -204,7 +204,10 @@ impl Queues {
     }
 
     /// Waits for the outcome for as long as it may take.
-    async fn confirmed<T>(&self, outcome: impl Future<Output = Result<T, ServiceError>>) -> Result<T, ServiceError> {
+    pub(super) async fn confirmed<T>(
+        &self,
+        outcome: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, ServiceError> {
         match self.inner.confirm_max {
             None => outcome.await,
             Some(within) => tokio::time::timeout(within, outcome)
@@ -254,7 +257,7 @@ impl Queues {
         let outcomes = self.confirmed(outcome).await?;
         let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in outcomes {
-            let Outcome::Published(runs) = outcome else {
+            let Answer::Queue(Outcome::Published(runs)) = outcome else {
                 return Err(ServiceError::Stopped);
             };
             ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
@@ -325,7 +328,13 @@ impl Queues {
         self.inner.stop.cancelled().await;
     }
 
+    /// Proposes commands of the queues.
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
+        let answers = self.propose_any(proposal).await?;
+        Ok(answers.into_iter().filter_map(Answer::queue).collect())
+    }
+
+    pub(super) async fn propose_any(&self, proposal: Proposal) -> Result<Vec<Answer>, ServiceError> {
         if self.inner.log.space() == Space::Full {
             self.check_reserve(proposal.len())?;
         }

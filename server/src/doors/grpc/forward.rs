@@ -36,14 +36,18 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Connections to former leaders that are kept.
 const CHANNELS_MAX: usize = 8;
 
-const SERVICE: &str = "/boltq.queue.v1.QueueService/";
-/// What every replica answers itself.
-const LOCAL: [&str; 2] = ["ListQueues", "GetQueue"];
+/// Services of the queue plane, and what every replica answers itself of each.
+const SERVICES: [(&str, &[&str]); 2] = [
+    ("/boltq.queue.v1.QueueService/", &["ListQueues", "GetQueue"]),
+    ("/boltq.kv.v1.KvService/", &["GetStats", "Watch"]),
+];
 
 /// Whether only the leader can do it.
 fn needs_leader(path: &str) -> bool {
-    path.strip_prefix(SERVICE)
-        .is_some_and(|method| !LOCAL.contains(&method))
+    SERVICES.iter().any(|(service, local)| {
+        path.strip_prefix(service)
+            .is_some_and(|method| !local.contains(&method))
+    })
 }
 
 /// Wraps the services of a node.

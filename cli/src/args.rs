@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use boltq_core::MessageId;
+use boltq_proto::queue::v1 as wire;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -82,10 +83,34 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// With --file: print the id of every message
-    #[arg(long, requires = "file")]
+    #[arg(long, conflicts_with = "payload")]
     pub(crate) print_ids: bool,
+    /// With --file: when a message counts as published [default: quorum]
+    #[arg(long, value_name = "LEVEL", conflicts_with = "payload")]
+    pub(crate) ack_level: Option<AckLevel>,
     #[command(flatten)]
     pub(crate) envelope: Envelope,
+}
+
+/// How much a publisher waits for.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum AckLevel {
+    /// A majority of the nodes has it
+    Quorum,
+    /// It is in the log of the leader
+    Leader,
+    /// The leader has taken it into memory
+    None,
+}
+
+impl From<AckLevel> for wire::AckLevel {
+    fn from(level: AckLevel) -> Self {
+        match level {
+            AckLevel::Quorum => Self::Quorum,
+            AckLevel::Leader => Self::Leader,
+            AckLevel::None => Self::None,
+        }
+    }
 }
 
 /// What comes with a payload.
@@ -321,6 +346,13 @@ mod tests {
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-header", "k"]).contains("KEY=VALUE"));
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-delay", "10"]).contains("10s or 10ms"));
         assert!(refused(&["publish", "-topic", "-payload", "x"]).contains("a value is required"));
+        for with_file in [&["-ack-level", "none"][..], &["-print-ids"]] {
+            let args = [&["publish", "-topic", "a", "-payload", "x"], with_file].concat();
+            assert!(refused(&args).contains("cannot be used with"), "{with_file:?}");
+        }
+        assert!(
+            refused(&["publish", "-topic", "a", "-file", "-", "-ack-level", "all"]).contains("quorum, leader, none")
+        );
         assert!(refused(&["consume", "-topic", "a", "-wait", "2m"]).contains("--follow"));
         assert!(refused(&["consume", "-topic", "a", "-prefetch", "2"]).contains("--follow"));
         assert!(refused(&["ack", "-id", "12"]).contains("32 hexadecimal digits"));

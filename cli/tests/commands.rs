@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use boltq_proto::queue::v1::AckLevel;
 use fake::{Fake, ID, Ran, UNKNOWN_ID, boltq, run};
 
 fn done(stdout: &str) -> Ran {
@@ -94,6 +95,30 @@ fn every_line_of_stdin_is_published_and_refused_ones_are_named() {
         sent,
         [(&b"one"[..], ""), (b"refuse me", ""), (b"{}", "application/json")]
     );
+}
+
+#[test]
+fn a_publisher_that_waits_for_less_gets_no_ids() {
+    let fake = Fake::start();
+    let publish = ["publish", "-topic", "a", "-file", "-"];
+    for (option, level) in [("leader", AckLevel::Leader), ("none", AckLevel::None)] {
+        let ran = fake.run_with_input(&[&publish[..], &["-ack-level", option]].concat(), b"one\nrefuse me\n");
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stdout.starts_with("published 1 message to a in "), "{ran:?}");
+        assert!(ran.stdout.ends_with(" s, refused 1\n"), "{ran:?}");
+        assert_eq!(fake.asked().batches.pop().unwrap().ack_level(), level);
+        let ran = fake.run_with_input(
+            &[&publish[..], &["-print-ids", "-ack-level", option]].concat(),
+            b"one\n",
+        );
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains("--print-ids needs --ack-level quorum"), "{ran:?}");
+    }
+    let ran = fake.run_with_input(
+        &[&publish[..], &["-print-ids", "-ack-level", "quorum"]].concat(),
+        b"one\n",
+    );
+    assert_eq!((ran.code, ran.stdout), (Some(0), format!("{ID}\n")));
 }
 
 #[test]

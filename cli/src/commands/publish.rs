@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use boltq_proto::queue::v1::PublishRequest;
+use boltq_proto::queue::v1::{AckLevel, PublishRequest};
 use boltq_proto::r#type::v1::Message;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -20,11 +20,17 @@ pub(super) async fn run(context: &mut Context, publish: Publish) -> Result<(), C
         payload,
         file,
         print_ids,
+        ack_level,
         envelope,
     } = publish;
+    let ack_level = ack_level.map_or(AckLevel::Quorum, AckLevel::from);
+    if print_ids && ack_level != AckLevel::Quorum {
+        let reason = "--print-ids needs --ack-level quorum: a message gets its id when a majority has it";
+        return Err(CliError::Usage(reason.to_owned()));
+    }
     let template = Template::of(envelope)?;
     match file {
-        Some(file) => publish_file::run(context, &queue, &file, &template, print_ids).await,
+        Some(file) => publish_file::run(context, &queue, &file, &template, (ack_level, print_ids)).await,
         None => publish_one(context, queue, payload.unwrap_or_default(), &template).await,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use boltq_core::limits::MESSAGE_BYTES_MAX;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
-use boltq_proto::queue::v1::{PublishFailure, PublishStreamRequest, PublishStreamResponse};
+use boltq_proto::queue::v1::{AckLevel, PublishFailure, PublishStreamRequest, PublishStreamResponse};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -31,7 +31,7 @@ pub(super) async fn run(
     queue: &str,
     file: &Path,
     template: &Template,
-    print_ids: bool,
+    (ack_level, print_ids): (AckLevel, bool),
 ) -> Result<(), CliError> {
     let name = file.display().to_string();
     let batches = match name.as_str() {
@@ -44,9 +44,13 @@ pub(super) async fn run(
     let make = |lines: Vec<Line>| PublishStreamRequest {
         queue: queue.to_owned(),
         messages: lines.into_iter().map(|line| template.message(line.text)).collect(),
+        ack_level: ack_level.into(),
     };
     let started = Instant::now();
-    let mut bulk = Bulk::default();
+    let mut bulk = Bulk {
+        ids_expected: ack_level == AckLevel::Quorum,
+        ..Bulk::default()
+    };
     let printer = print_ids.then_some(&mut context.printer);
     let end = bulk.publish(batches, make, context.server.queues(), printer).await;
     let Bulk { published, refused, .. } = bulk;
@@ -81,6 +85,7 @@ struct Bulk {
     answered_batches: u64,
     published: u64,
     refused: u64,
+    ids_expected: bool,
     input_ended: bool,
     input_error: Option<io::Error>,
 }
@@ -164,9 +169,11 @@ impl Bulk {
             return Err(unexpected("batches are answered out of order"));
         }
         let numbers = self.unanswered.pop_front().unwrap_or_default();
-        if message_ids.len() != numbers.len() {
+        // Who asks for less than QUORUM gets none.
+        if self.ids_expected && message_ids.len() != numbers.len() {
             return Err(unexpected("the number of ids is not that of the messages"));
         }
+        let refused = failures.len() as u64;
         for PublishFailure {
             index,
             reason,
@@ -180,12 +187,10 @@ impl Bulk {
             let hint = if retriable { "; try again" } else { "" };
             note(format_args!("line {number}: {message} ({reason}){hint}"));
         }
-        let stored = message_ids.iter().filter(|id| !id.is_empty());
-        let published = stored.clone().count() as u64;
-        self.published += published;
-        self.refused += message_ids.len() as u64 - published;
+        self.published += (numbers.len() as u64).saturating_sub(refused);
+        self.refused += refused;
         if let Some(printer) = printer {
-            for id in stored {
+            for id in message_ids.iter().filter(|id| !id.is_empty()) {
                 printer.print(&PublishedId {
                     message_id: Id::read(id)?,
                 })?;

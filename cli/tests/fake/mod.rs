@@ -221,9 +221,11 @@ impl QueueService for Service {
                 let refused = |message: &boltq_proto::r#type::v1::Message| message.payload == REFUSED;
                 let response = PublishStreamResponse {
                     batch,
+                    // A server gives ids only when a majority has the messages.
                     message_ids: request
                         .messages
                         .iter()
+                        .filter(|_| request.ack_level() == AckLevel::Quorum)
                         .map(|message| {
                             if refused(message) {
                                 Bytes::new()

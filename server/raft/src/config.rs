@@ -23,6 +23,9 @@ pub struct GroupConfig {
     pub election: (Duration, Duration),
     /// A leader whose device has not answered for so long gives leadership away. Default 10 s.
     pub stall_max: Duration,
+    /// Voters that have to have an entry before [`crate::Group::in_sync`] returns, this node included, if that is more than a
+    /// majority. Default 0.
+    pub min_in_sync: usize,
     /// The clock of the node. Its time goes into the entries that this node proposes.
     pub clock: fn() -> Millis,
     /// Commands that may wait for their outcome, in bytes. Beyond it callers wait. Default 32 MiB.
@@ -50,6 +53,7 @@ impl GroupConfig {
             heartbeat: Duration::from_millis(200),
             election: (Duration::from_millis(400), Duration::from_millis(700)),
             stall_max: Duration::from_secs(10),
+            min_in_sync: 0,
             clock,
             proposal_bytes_max: 32 << 20,
             entry_bytes_max: 1 << 20,

@@ -47,7 +47,7 @@ pub(crate) fn to_entry(entry: RaftEntry) -> Entry {
             kind: KIND_BLANK,
             data: Bytes::new(),
         },
-        EntryPayload::Normal(EntryData(data)) => Entry {
+        EntryPayload::Normal(EntryData { data, .. }) => Entry {
             id,
             kind: KIND_COMMANDS,
             data,
@@ -67,7 +67,7 @@ pub(crate) fn to_entry(entry: RaftEntry) -> Entry {
 pub(crate) fn to_raft_entry(entry: Entry) -> Result<RaftEntry, DecodeError> {
     let payload = match entry.kind {
         KIND_BLANK => EntryPayload::Blank,
-        KIND_COMMANDS => EntryPayload::Normal(EntryData(entry.data)),
+        KIND_COMMANDS => EntryPayload::Normal(EntryData::new(entry.data)),
         KIND_MEMBERSHIP => EntryPayload::Membership(read_membership(&mut Reader::new(&entry.data))?),
         kind => {
             return Err(DecodeError::Unknown {

@@ -24,6 +24,25 @@ pub enum ProposeError {
     Stopped,
 }
 
+/// Why it is not so that as many voters have an entry as [`crate::GroupConfig::min_in_sync`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InSyncError {
+    /// Too few voters are there.
+    #[error("{answering} voters answer; {wanted} have to have what is answered")]
+    TooFewAnswer {
+        /// Voters that answer, this node included.
+        answering: usize,
+        /// What is asked for.
+        wanted: usize,
+    },
+    /// This node stopped leading before enough voters confirmed the entry, which a majority has.
+    #[error("a majority has it; whether {wanted} voters do is not known")]
+    Unknown {
+        /// What is asked for.
+        wanted: usize,
+    },
+}
+
 /// Why the members of a group were not changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MembershipError {

@@ -16,12 +16,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::GroupConfig;
-use crate::entry::{Commands, Proposal};
-use crate::error::{ApplyError, GroupError, ProposeError};
+use crate::entry::Commands;
+use crate::error::{ApplyError, GroupError};
+use crate::in_sync::{self, InSync};
 use crate::network::Network;
-use crate::proposer::{Admitted, Proposer};
+use crate::proposer::Proposer;
 use crate::snapshot::Installing;
-use crate::stall::Quiet;
+use crate::standing::{Quiet, Standing};
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -44,7 +45,7 @@ pub trait GroupHandler: Send + Sync + 'static {
     fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Self::Outcome>, ApplyError>;
 
     /// Takes the part that belongs to the first `items` items out of the outcome of a command that was joined from several,
-    /// see [`Proposal::allow_joining`].
+    /// see [`crate::Proposal::allow_joining`].
     fn share(outcome: &mut Self::Outcome, items: u32) -> Self::Outcome;
 
     /// The state after the last entry that was applied.
@@ -73,8 +74,10 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
-    /// This node tells the others nothing, because its device does not answer.
-    pub(crate) silent: watch::Sender<bool>,
+    /// What keeps this node from leading.
+    pub(crate) standing: watch::Sender<Standing>,
+    /// Whether the handler was told that this node leads.
+    pub(crate) leading: watch::Sender<bool>,
 }
 
 impl Progress {
@@ -88,7 +91,8 @@ impl Progress {
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
-            silent: watch::Sender::new(false),
+            standing: watch::Sender::new(Standing::Fit),
+            leading: watch::Sender::new(false),
         }
     }
 }
@@ -149,7 +153,7 @@ type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
 
 /// Handle of a group; clones are cheap and share it.
 pub struct Group<H: GroupHandler> {
-    inner: Arc<Inner<H>>,
+    pub(crate) inner: Arc<Inner<H>>,
 }
 
 pub(crate) struct Inner<H: GroupHandler> {
@@ -158,7 +162,9 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) log: GroupLog,
     installing: Arc<Installing>,
     pub(crate) handler: Arc<H>,
-    proposer: Proposer<H::Outcome>,
+    pub(crate) proposer: Proposer<H::Outcome>,
+    /// None: a majority will do.
+    pub(crate) in_sync: Option<Arc<InSync>>,
     pub(crate) progress: Arc<Progress>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -204,7 +210,7 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport: Arc::new(Quiet::new(transport, progress.silent.subscribe())),
+                transport: Arc::new(Quiet::new(transport, progress.standing.subscribe())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
@@ -216,6 +222,7 @@ impl<H: GroupHandler> Group<H> {
         .map_err(|error| raft_error(config.group, &error))?;
         let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock);
         let inner = Arc::new(Inner {
+            in_sync: InSync::new(config.min_in_sync),
             config,
             raft,
             log,
@@ -227,38 +234,6 @@ impl<H: GroupHandler> Group<H> {
         });
         inner.start().await?;
         Ok(Self { inner })
-    }
-
-    /// Proposes commands and waits for their outcomes, which are in the order of the commands.
-    ///
-    /// # Errors
-    /// Another node leads, or the group stopped; then the outcome is unknown.
-    pub async fn propose(&self, proposal: Proposal) -> Result<Vec<H::Outcome>, ProposeError> {
-        let admitted = self.admit(proposal).await?;
-        self.propose_admitted(admitted).await
-    }
-
-    /// The first half of [`Group::propose`]: waits until there is room for the proposal. Room is given back once its outcome
-    /// is known.
-    ///
-    /// # Errors
-    /// The group stopped.
-    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, ProposeError> {
-        self.inner.proposer.admit(proposal).await
-    }
-
-    /// The second half of [`Group::propose`].
-    ///
-    /// # Errors
-    /// As for [`Group::propose`].
-    pub async fn propose_admitted(&self, admitted: Admitted) -> Result<Vec<H::Outcome>, ProposeError> {
-        self.inner.proposer.propose(admitted).await
-    }
-
-    /// Bytes of proposals whose outcome is not known yet.
-    #[must_use]
-    pub fn unsettled_bytes(&self) -> usize {
-        self.inner.proposer.unsettled_bytes()
     }
 
     /// What the group is doing.
@@ -273,7 +248,7 @@ impl<H: GroupHandler> Group<H> {
                 .current_leader
                 .map(NodeId)
                 .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader && !*progress.silent.borrow(),
+            leading: metrics.state == ServerState::Leader && *progress.standing.borrow() == Standing::Fit,
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
             applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
@@ -323,8 +298,10 @@ impl<H: GroupHandler> Group<H> {
         self.inner.config.group
     }
 
-    /// Hands leadership to another voter, if this node leads. Returns at once; the other node takes it when it has everything.
+    /// Hands leadership to another voter, if this node leads. This node stops to lead, and the other one takes it when it has
+    /// everything. Should it not, this node leads again after a while.
     pub async fn hand_over(&self, to: NodeId) {
+        self.inner.retire().await;
         if let Err(error) = self.inner.raft.trigger().transfer_leader(to.0).await {
             tracing::debug!(group = %self.id(), %error, "not handed over: the group stopped");
         }
@@ -356,6 +333,9 @@ impl<H: GroupHandler> Group<H> {
     /// Refuses new proposals, tells waiting callers, and stops.
     pub async fn shutdown(&self) {
         self.inner.proposer.close();
+        if let Some(in_sync) = &self.inner.in_sync {
+            in_sync.close();
+        }
         if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
             tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
         }
@@ -374,15 +354,19 @@ impl<H: GroupHandler> Inner<H> {
         self.config.election.1 * 2
     }
 
+    /// Whether there is nobody else who votes.
+    pub(crate) fn is_alone(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+        metrics.membership_config.membership().voter_ids().count() <= 1
+    }
+
     /// Whether this node hears from the leader, or, if it leads, from a majority.
-    fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
+    pub(crate) fn hears(&self, metrics: &RaftMetrics<TypeConfig>) -> bool {
         let silence_max = self.silence_max();
         if metrics.state != ServerState::Leader {
             return self.progress.heard.lock().elapsed() < silence_max;
         }
-        let alone = metrics.membership_config.membership().voter_ids().count() <= 1;
         let heard = metrics.last_quorum_acked.as_deref();
-        alone || heard.is_some_and(|heard| heard.elapsed() < silence_max)
+        self.is_alone(metrics) || heard.is_some_and(|heard| heard.elapsed() < silence_max)
     }
 
     async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
@@ -418,10 +402,16 @@ impl<H: GroupHandler> Inner<H> {
         let tasks = [
             tokio::spawn(proposer),
             tokio::spawn(self.clone().watch_leadership()),
-            tokio::spawn(self.clone().watch_device()),
+            tokio::spawn(self.clone().watch_standing()),
             tokio::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
+        if let Some(in_sync) = &self.in_sync {
+            let group = Group { inner: self.clone() };
+            self.tasks
+                .lock()
+                .push(tokio::spawn(in_sync::watch(in_sync.clone(), group)));
+        }
         Ok(())
     }
 }

@@ -12,25 +12,29 @@
 
 mod checkpoints;
 mod config;
+mod early;
 mod encoding;
 mod entry;
 mod error;
 mod group;
+mod in_sync;
 mod leadership;
 mod membership;
 mod network;
 mod proposer;
+mod proposing;
 mod receiver;
 mod snapshot;
-mod stall;
+mod standing;
 mod store;
 mod transport;
 mod types;
 mod wire;
 
 pub use config::GroupConfig;
+pub use early::{Aftermath, Early};
 pub use entry::{Command, Commands, Joint, Proposal};
-pub use error::{ApplyError, GroupError, MembershipError, ProposeError};
+pub use error::{ApplyError, GroupError, InSyncError, MembershipError, ProposeError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
 pub use network::NoPeers;

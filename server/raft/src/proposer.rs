@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use boltq_core::{Millis, NodeId};
+use boltq_core::{LogIndex, Millis, NodeId};
 use boltq_log::ENTRY_BYTES_MAX;
 use openraft::errors::ClientWriteError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::early::{Aftermath, Early, Logged, Seat, Watcher};
 use crate::entry::{Proposal, Share, pack};
 use crate::error::ProposeError;
 use crate::types::{EntryData, Reply, WriteResult};
@@ -50,6 +51,14 @@ pub struct Admitted {
     room: OwnedSemaphorePermit,
 }
 
+/// What became of a proposal.
+pub(crate) struct Decided<O> {
+    /// One for each command.
+    pub(crate) outcomes: Vec<O>,
+    /// The entry that the commands are in.
+    pub(crate) index: LogIndex,
+}
+
 struct Waiting<O> {
     proposal: Proposal,
     waiter: Waiter<O>,
@@ -58,14 +67,33 @@ struct Waiting<O> {
 /// Who is told the outcome. The room is given back then, and not when the caller gets to look at it: one that is held up
 /// by its client would hold up everybody else.
 struct Waiter<O> {
-    reply: oneshot::Sender<Result<Vec<O>, ProposeError>>,
+    listener: Listener<O>,
     _room: OwnedSemaphorePermit,
 }
 
+enum Listener<O> {
+    Caller(oneshot::Sender<Result<Decided<O>, ProposeError>>),
+    /// The caller does not wait for it.
+    Watcher(Watcher<O>),
+}
+
 impl<O> Waiter<O> {
-    fn tell(self, result: Result<Vec<O>, ProposeError>) {
-        // A caller that went away does not want its outcome.
-        let _ = self.reply.send(result);
+    fn tell(self, result: Result<Decided<O>, ProposeError>) {
+        match self.listener {
+            Listener::Caller(caller) => {
+                // A caller that went away does not want its outcome.
+                let _ = caller.send(result);
+            }
+            Listener::Watcher(watcher) => watcher.tell(result.map(|decided| decided.outcomes)),
+        }
+    }
+
+    /// Where its caller waits for the entry to be in the log.
+    fn seat(&self) -> Option<Arc<Seat>> {
+        match &self.listener {
+            Listener::Caller(_) => None,
+            Listener::Watcher(watcher) => watcher.seat(),
+        }
     }
 }
 
@@ -114,6 +142,8 @@ struct Shared<O> {
     budget: Arc<Semaphore>,
     budget_permits: usize,
     closed: AtomicBool,
+    /// Proposals are refused: this node may lead, but should not.
+    suspended: AtomicBool,
 }
 
 /// Takes the part of the first items out of the outcome of a joined command.
@@ -149,6 +179,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 budget: Arc::new(Semaphore::new(budget_permits)),
                 budget_permits,
                 closed: AtomicBool::new(false),
+                suspended: AtomicBool::new(false),
             }),
             take_share,
             clock,
@@ -173,22 +204,53 @@ impl<O: Send + Sync + 'static> Proposer<O> {
     }
 
     /// Waits for the outcomes of the commands, in order.
-    pub(crate) async fn propose(&self, admitted: Admitted) -> Result<Vec<O>, ProposeError> {
-        let Admitted { proposal, room } = admitted;
-        if proposal.is_empty() {
-            return Ok(Vec::new());
+    pub(crate) async fn propose(&self, admitted: Admitted) -> Result<Decided<O>, ProposeError> {
+        if admitted.proposal.is_empty() {
+            return Ok(Decided {
+                outcomes: Vec::new(),
+                index: LogIndex(0),
+            });
         }
-        let (reply, outcome) = oneshot::channel();
+        let (caller, outcome) = oneshot::channel();
+        self.push(admitted, Listener::Caller(caller))?;
+        outcome.await.unwrap_or(Err(ProposeError::Stopped))
+    }
+
+    /// Does not wait for the outcomes.
+    pub(crate) async fn propose_early(
+        &self,
+        admitted: Admitted,
+        early: Early,
+        aftermath: Aftermath<O>,
+    ) -> Result<(), ProposeError> {
+        if admitted.proposal.is_empty() {
+            return Ok(());
+        }
+        match early {
+            Early::Accepted => self.push(admitted, Listener::Watcher(Watcher::answered(aftermath))),
+            Early::Logged => {
+                let (watcher, answer) = Watcher::waiting(aftermath);
+                self.push(admitted, Listener::Watcher(watcher))?;
+                answer.await.unwrap_or(Err(ProposeError::Stopped))
+            }
+        }
+    }
+
+    fn push(&self, admitted: Admitted, listener: Listener<O>) -> Result<(), ProposeError> {
+        let Admitted { proposal, room } = admitted;
         {
             let mut waiting = self.shared.waiting.lock();
             if self.shared.closed.load(Ordering::Acquire) {
                 return Err(ProposeError::Stopped);
             }
-            let waiter = Waiter { reply, _room: room };
+            if self.shared.suspended.load(Ordering::Acquire) {
+                return Err(ProposeError::NotLeader { leader: None });
+            }
+            let waiter = Waiter { listener, _room: room };
             waiting.push(Waiting { proposal, waiter });
         }
         self.shared.wake.notify_one();
-        outcome.await.unwrap_or(Err(ProposeError::Stopped))
+        Ok(())
     }
 
     /// Bytes that were admitted and not answered; each proposal counts with what its own entry could add.
@@ -198,6 +260,22 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             .budget_permits
             .saturating_sub(self.shared.budget.available_permits());
         taken.saturating_mul(PERMIT_BYTES)
+    }
+
+    /// Refuses what waits and what comes, until [`Proposer::resume`]. What is on its way stays there.
+    pub(crate) fn suspend(&self) {
+        let refused = {
+            let mut waiting = self.shared.waiting.lock();
+            self.shared.suspended.store(true, Ordering::Release);
+            waiting.take(usize::MAX)
+        };
+        for waiting in refused {
+            waiting.waiter.tell(Err(ProposeError::NotLeader { leader: None }));
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        self.shared.suspended.store(false, Ordering::Release);
     }
 
     /// Ends [`Proposer::run`]; whoever still waits is told that the group stopped.
@@ -243,6 +321,8 @@ impl<O: Send + Sync + 'static> Proposer<O> {
     {
         let bytes = batch.iter().map(|waiting| waiting.proposal.len()).sum();
         let (data, shares) = pack((self.clock)(), batch.iter().map(|waiting| &waiting.proposal), bytes);
+        let seats = batch.iter().filter_map(|waiting| waiting.waiter.seat());
+        let logged = Logged::new(seats.collect());
         let waiters: Vec<_> = shares
             .into_iter()
             .zip(batch.into_iter().map(|waiting| waiting.waiter))
@@ -254,7 +334,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             drop(flight);
             answer(result, waiters, take_share);
         });
-        if let Err(error) = raft.write(EntryData(data)).responder(reply).await {
+        if let Err(error) = raft.write(EntryData { data, logged }).responder(reply).await {
             // The reply was dropped with the request, so the callers know already.
             tracing::warn!(%error, "proposal not accepted");
         }
@@ -272,8 +352,12 @@ impl<O> Drop for Flight<O> {
 }
 
 fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<(Share, Waiter<O>)>, take_share: TakeShare<O>) {
-    let outcomes = match result {
-        Ok(response) => response.data.0.and_then(|outcomes| outcomes.downcast::<Vec<O>>().ok()),
+    let (outcomes, index) = match result {
+        Ok(response) => {
+            let index = LogIndex(response.log_id.index());
+            let outcomes = response.data.0.and_then(|outcomes| outcomes.downcast::<Vec<O>>().ok());
+            (outcomes, index)
+        }
         Err(error) => {
             let error = match error {
                 ClientWriteError::ForwardToLeader(to) => ProposeError::NotLeader {
@@ -293,7 +377,10 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<(Share, Waiter<O>)>,
     let Some(outcomes) = outcomes else { return };
     if let [(Share::Commands(_), _)] = waiters.as_slice() {
         if let Some((_, waiter)) = waiters.pop() {
-            waiter.tell(Ok(*outcomes));
+            waiter.tell(Ok(Decided {
+                outcomes: *outcomes,
+                index,
+            }));
         }
         return;
     }
@@ -313,6 +400,6 @@ fn answer<O: 'static>(result: WriteResult, mut waiters: Vec<(Share, Waiter<O>)>,
                     .collect()
             }
         };
-        waiter.tell(Ok(own));
+        waiter.tell(Ok(Decided { outcomes: own, index }));
     }
 }

@@ -8,6 +8,8 @@ use openraft::impls::BasicNode;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 
+use crate::early::Logged;
+
 /// One configuration for the groups of every plane, so that they can share connections between nodes. What a plane
 /// answers is erased in between: [`Outcomes`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,13 +46,33 @@ pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfi
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
 
-/// The packed commands of an entry.
-#[derive(Clone, PartialEq)]
-pub(crate) struct EntryData(pub(crate) Bytes);
+/// The packed commands of an entry, and who on this node waits for it to be in the log.
+#[derive(Clone)]
+pub(crate) struct EntryData {
+    pub(crate) data: Bytes,
+    pub(crate) logged: Logged,
+}
+
+impl EntryData {
+    /// Of an entry that nobody here waits for.
+    pub(crate) fn new(data: Bytes) -> Self {
+        Self {
+            data,
+            logged: Logged::default(),
+        }
+    }
+}
+
+/// Who waits is no part of the entry.
+impl PartialEq for EntryData {
+    fn eq(&self, other: &Self) -> bool {
+        self.data == other.data
+    }
+}
 
 impl fmt::Display for EntryData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
+        write!(f, "{} bytes", self.data.len())
     }
 }
 

@@ -383,7 +383,10 @@ mod tests {
             prev_log_id: Some(log_id(2, 9)),
             entries: vec![
                 entry(10, EntryPayload::Blank),
-                entry(11, EntryPayload::Normal(EntryData(Bytes::from_static(b"commands")))),
+                entry(
+                    11,
+                    EntryPayload::Normal(EntryData::new(Bytes::from_static(b"commands"))),
+                ),
             ],
             leader_commit: None,
         };

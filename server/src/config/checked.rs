@@ -10,6 +10,7 @@ use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
 use super::{duration, kind::Integer};
+use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
 /// All of it.
@@ -23,6 +24,8 @@ pub struct Config {
     pub queue: QueueConfig,
     /// Values under keys.
     pub cache: CacheConfig,
+    /// What publishers may ask for.
+    pub publish: PublishConfig,
     /// Threads.
     pub performance: PerformanceConfig,
     /// Who may come in.
@@ -143,6 +146,13 @@ pub struct CacheConfig {
     pub cleanup: Duration,
 }
 
+/// Section `publish`.
+#[derive(Debug, Clone)]
+pub struct PublishConfig {
+    /// The least that a publisher may ask to wait for.
+    pub min_ack_level: AckLevel,
+}
+
 /// Section `performance`.
 #[derive(Debug, Clone)]
 pub struct PerformanceConfig {
@@ -188,6 +198,9 @@ impl Config {
                 keys_max: number(settings, &key::CACHE_MAX_KEYS)?,
                 default_ttl_ms: number(settings, &key::CACHE_DEFAULT_TTL_MS)?,
                 cleanup: Duration::from_secs(number(settings, &key::CACHE_CLEANUP_SEC)?),
+            },
+            publish: PublishConfig {
+                min_ack_level: settings.get(&key::PUBLISH_MIN_ACK_LEVEL)?,
             },
             performance: PerformanceConfig {
                 worker_threads: NonZeroUsize::new(number(settings, &key::PERFORMANCE_WORKER_POOL)?),

@@ -52,6 +52,8 @@ pub struct ClusterConfig {
     pub snapshot_threshold_entries: u64,
     /// For an entry to be committed.
     pub proposal_timeout: Duration,
+    /// Voters that have a message before its publish is answered, if that is more than a majority.
+    pub min_in_sync: usize,
     /// Groups that carry the messaging plane.
     pub stream_groups: u16,
 }
@@ -105,6 +107,7 @@ impl ClusterConfig {
             election_timeout_max,
             snapshot_threshold_entries: number(settings, &key::CLUSTER_SNAPSHOT_THRESHOLD)?,
             proposal_timeout: settings.get(&key::CLUSTER_PROPOSAL_TIMEOUT)?,
+            min_in_sync: number(settings, &key::CLUSTER_MIN_IN_SYNC)?,
             stream_groups: number(settings, &key::CLUSTER_STREAM_GROUPS)?,
         };
         if enabled {

@@ -10,6 +10,7 @@ use super::checked::{LogFormat, StorageMode, SyncPolicy};
 use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
 use super::parse::{self, Listen};
 use super::secret::ClusterSecret;
+use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
 /// One key.
@@ -212,6 +213,9 @@ keys! {
     CACHE_CLEANUP_SEC: Integer = "cache.cleanup_sec", None,
         integer(10, 1, 3_600, "seconds"),
         "How often values whose time is over are removed. They are not seen before either.";
+    PUBLISH_MIN_ACK_LEVEL: Choice<AckLevel> = "publish.min_ack_level", None,
+        choice(&[("QUORUM", AckLevel::Quorum), ("LEADER", AckLevel::Leader), ("NONE", AckLevel::None)]),
+        "The least that a publisher may ask to wait for. A publish stream that asks for less is refused.";
     PERFORMANCE_WORKER_POOL: Integer = "performance.worker_pool", None,
         integer(0, 0, 1_024, "threads"),
         "Threads that serve requests. 0: as many as the machine has cores.";
@@ -268,6 +272,10 @@ keys! {
     CLUSTER_PROPOSAL_TIMEOUT: Time = "cluster.proposal_timeout", None,
         time(seconds(5), ms(100), seconds(300)),
         "Longest wait for a majority. After it the outcome of a request is unknown.";
+    CLUSTER_MIN_IN_SYNC: Integer = "cluster.min_in_sync", None,
+        integer(0, 0, 64, "voters"),
+        "Voters that have a message before its publish is answered with QUORUM, the leader included. Up to the majority it \
+         changes nothing. With fewer voters that answer, publishes are refused.";
     CLUSTER_STREAM_GROUPS: Integer = "cluster.stream_groups", None,
         integer(0, 0, 64, "groups"),
         "Groups, each with a leader of its own, beside those of the cluster itself and of the queues.";

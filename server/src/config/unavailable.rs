@@ -94,16 +94,6 @@ pub(super) static FEATURES: &[Feature] = &[
         ],
     },
     Feature {
-        name: "a number of nodes that have to have what is acknowledged (it is the majority)",
-        switch: Some("cluster.enabled"),
-        keys: &[("cluster.min_in_sync", "0", None)],
-    },
-    Feature {
-        name: "a choice of acknowledgements (a publish is answered when the majority has it)",
-        switch: None,
-        keys: &[("publish.min_ack_level", r#""NONE""#, None)],
-    },
-    Feature {
         name: "a session of a node (that it is gone shows within cluster.election_timeout)",
         switch: Some("cluster.enabled"),
         keys: &[(

@@ -155,6 +155,7 @@ impl Opening<'_> {
         group.address.clone_from(&me.raft);
         group.found = self.found;
         group.proposal_bytes_max = proposal_bytes_max(self.config);
+        group.min_in_sync = if id == QUEUE_GROUP { config.min_in_sync } else { 0 };
         group.heartbeat = config.heartbeat;
         group.checkpoint_interval_entries = config.snapshot_threshold_entries;
         group.election = (config.election_timeout_min, config.election_timeout_max);

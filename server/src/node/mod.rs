@@ -145,6 +145,7 @@ impl Node {
             disk: config.storage.mode == StorageMode::Disk,
             settings,
             clustering: Clustering::new(clustered.as_ref().map(|clustered| clustered.cluster.clone())),
+            min_ack_level: config.publish.min_ack_level,
             confirm_max: clustered.is_some().then_some(config.cluster.proposal_timeout),
         };
         let clustering = parts.clustering.clone();

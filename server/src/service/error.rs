@@ -5,6 +5,8 @@ use std::time::Duration;
 use boltq_core::NameError;
 use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
 
+use crate::ack_level::AckLevel;
+
 /// Why an operation was not carried out. The text is for people: what was wrong, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ServiceError {
@@ -52,6 +54,32 @@ pub enum ServiceError {
     /// No majority of the nodes confirmed it in time. The outcome is unknown: it may still be carried out.
     #[error("no majority of the nodes confirmed in time; it may still be carried out")]
     NoMajority,
+    /// Fewer voters answer than `cluster.min_in_sync` asks for. Nothing was stored.
+    #[error(
+        "{answering} voters answer, and cluster.min_in_sync asks for {wanted}: nothing was stored; try again when more of \
+         them are there"
+    )]
+    NotEnoughReplicas {
+        /// Those that answer.
+        answering: usize,
+        /// What is asked for.
+        wanted: usize,
+    },
+    /// A majority has it, so it was carried out, but fewer voters confirmed it in time than `cluster.min_in_sync` asks for.
+    #[error(
+        "a majority has it and it is carried out, but fewer voters confirmed it in time than cluster.min_in_sync asks for"
+    )]
+    NotInSync,
+    /// A publisher asks for less than the configuration allows.
+    #[error(
+        "ack_level {level} is below publish.min_ack_level, which is {min} on this server; ask for {min}, or change the key"
+    )]
+    AckLevelTooLow {
+        /// What was asked for.
+        level: AckLevel,
+        /// What is allowed.
+        min: AckLevel,
+    },
     /// The disk is full. Settling goes on as long as its reserve lasts.
     #[error("disk full: nothing was written; make room under the data directory, and try again")]
     StorageFull,
@@ -79,6 +107,9 @@ impl ServiceError {
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader { .. } => "NOT_LEADER",
             Self::NoMajority => "NO_MAJORITY",
+            Self::NotEnoughReplicas { .. } => "NOT_ENOUGH_REPLICAS",
+            Self::NotInSync => "NOT_IN_SYNC",
+            Self::AckLevelTooLow { .. } => "ACK_LEVEL_TOO_LOW",
             Self::StorageFull => "STORAGE_FULL",
             Self::Storage { .. } => "STORAGE_DAMAGED",
             Self::Stopped => "STOPPED",
@@ -89,12 +120,15 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NoMajority | Self::Stopped => Some(Duration::from_millis(100)),
-            Self::StorageFull => Some(Duration::from_secs(1)),
+            Self::NotLeader { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
+                Some(Duration::from_millis(100))
+            }
+            Self::StorageFull | Self::NotEnoughReplicas { .. } => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
             | Self::HeadersTooLarge { .. }
             | Self::InvalidArgument { .. }
+            | Self::AckLevelTooLow { .. }
             | Self::QueueNotFound { .. }
             | Self::DeadLettersNotFound { .. }
             | Self::Storage { .. } => None,

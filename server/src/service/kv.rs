@@ -176,15 +176,26 @@ impl Kv {
         }
     }
 
+    /// Makes sure, after a read, that this node still leads. It may have been paused, and others may have written since.
+    async fn confirm_lead(&self) -> Result<(), KvError> {
+        let group = &self.inner.queues.inner.group;
+        if group.holds_lease() || group.confirm_lease().await {
+            Ok(())
+        } else {
+            Err(self.inner.queues.not_leader().into())
+        }
+    }
+
     /// The value of a key.
     ///
     /// # Errors
     /// The key is not acceptable, or this node does not lead.
-    pub fn get(&self, key: &str) -> Result<Option<Entry>, KvError> {
+    pub async fn get(&self, key: &str) -> Result<Option<Entry>, KvError> {
         self.check(key)?;
         self.leads()?;
         let plane = &self.inner.queues.inner.plane;
         let entry = plane.with_cache(|cache| cache.get(key, clock::now()).cloned());
+        self.confirm_lead().await?;
         let count = if entry.is_some() {
             &self.inner.hits
         } else {
@@ -205,11 +216,13 @@ impl Kv {
     ///
     /// # Errors
     /// As for [`Kv::get`].
-    pub fn exists(&self, key: &str) -> Result<bool, KvError> {
+    pub async fn exists(&self, key: &str) -> Result<bool, KvError> {
         self.check(key)?;
         self.leads()?;
         let plane = &self.inner.queues.inner.plane;
-        Ok(plane.with_cache(|cache| cache.get(key, clock::now()).is_some()))
+        let exists = plane.with_cache(|cache| cache.get(key, clock::now()).is_some());
+        self.confirm_lead().await?;
+        Ok(exists)
     }
 
     /// Shows keys with their values, in byte order from after `after` on, until `visit` has enough or there are no more. They
@@ -228,6 +241,7 @@ impl Kv {
         let pattern = Pattern::parse(pattern);
         loop {
             let looked_at = self.visit_some(pattern, after.as_deref(), &mut visit);
+            self.confirm_lead().await?;
             let Some((last, enough)) = looked_at else {
                 return Ok(None);
             };

@@ -7,6 +7,7 @@ mod error;
 mod expiry;
 mod kv;
 mod look;
+mod publish;
 mod queue;
 mod settle;
 mod take;
@@ -19,8 +20,9 @@ pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView,
 pub use error::{ServiceError, SettleError};
 pub use kv::{Kv, KvError, KvEvent, KvStats, KvWatch, WatchEnd};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
+pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub(crate) use queue::random;
-pub use queue::{Admitted, Consumer, Delivery, Parts, Queues};
+pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
 pub use token::{DeliveryToken, Handle};
 

@@ -13,13 +13,13 @@ use boltq_raft::{Group, Proposal, ProposeError};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::batch::PublishBatch;
 use super::bury::BURYING_MAX;
 use super::cluster::Clustering;
 use super::error::ServiceError;
 use super::expiry::Expiry;
+use super::publish::PublishCounts;
 use super::token::DeliveryToken;
-use crate::clock::Instant;
+use crate::ack_level::AckLevel;
 use crate::plane::{Answer, Attachment, QueuePlane};
 
 /// The queue plane as the doors use it; clones are cheap and share it.
@@ -40,7 +40,10 @@ pub(super) struct Inner {
     /// Whom to ask when this node does not lead.
     clustering: Clustering,
     /// For the nodes to confirm a command. None waits for ever: a node that is alone confirms when its disk does.
-    confirm_max: Option<Duration>,
+    pub(super) confirm_max: Option<Duration>,
+    /// The least that a publisher may ask to wait for.
+    pub(super) min_ack_level: AckLevel,
+    pub(super) publishes: Arc<PublishCounts>,
     pub(super) started: std::time::Instant,
     pub(super) stop: CancellationToken,
     consumers: AtomicU64,
@@ -82,12 +85,8 @@ pub struct Parts {
     pub clustering: Clustering,
     /// For the nodes to confirm a command; none: for ever.
     pub confirm_max: Option<Duration>,
-}
-
-/// A batch that has room, see [`Queues::admit`].
-pub struct Admitted {
-    messages: usize,
-    proposal: boltq_raft::Admitted,
+    /// The least that a publisher may ask to wait for.
+    pub min_ack_level: AckLevel,
 }
 
 /// Who takes messages: a connection or a stream. What it holds becomes available to others when it is dropped, without
@@ -139,6 +138,7 @@ impl Queues {
             settings,
             clustering,
             confirm_max,
+            min_ack_level,
         } = parts;
         Self {
             inner: Arc::new(Inner {
@@ -150,6 +150,8 @@ impl Queues {
                 salt: OnceLock::new(),
                 clustering,
                 confirm_max,
+                min_ack_level,
+                publishes: Arc::default(),
                 started: std::time::Instant::now(),
                 stop,
                 consumers: AtomicU64::new(SWEEPER.0 + 1),
@@ -193,7 +195,7 @@ impl Queues {
         self.inner.clustering.queue_leader()
     }
 
-    fn refused(&self, error: &ProposeError) -> ServiceError {
+    pub(super) fn refused(&self, error: &ProposeError) -> ServiceError {
         match error {
             ProposeError::NotLeader { .. } => self.not_leader(),
             ProposeError::TooLarge { .. } => ServiceError::InvalidArgument {
@@ -214,64 +216,6 @@ impl Queues {
                 .await
                 .unwrap_or(Err(ServiceError::NoMajority)),
         }
-    }
-
-    /// An empty batch of messages that are received now.
-    #[must_use]
-    pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new(Instant::now())
-    }
-
-    /// Waits until there is room for a batch among those whose outcome is not known yet. Whoever takes several batches at
-    /// once takes the next one after this, so that what waits in memory is bounded.
-    ///
-    /// # Errors
-    /// The storage is full, or the node stops.
-    pub async fn admit(&self, batch: PublishBatch) -> Result<Admitted, ServiceError> {
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
-        // Without a key, the answer could not be given.
-        self.salt()?;
-        let messages = batch.len();
-        let admitting = self.inner.group.admit(batch.into_proposal());
-        let proposal = admitting.await.map_err(|error| self.refused(&error))?;
-        // While it waited, the disk may have become full.
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
-        Ok(Admitted { messages, proposal })
-    }
-
-    /// Publishes a batch that has room. Returns when it is as durable as the storage is set to be, with one id for each
-    /// message.
-    ///
-    /// # Errors
-    /// Nothing was stored, or with [`ServiceError::Stopped`] the outcome is unknown.
-    pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
-        let salt = self.salt()?;
-        let outcome = async {
-            let outcome = self.inner.group.propose_admitted(admitted.proposal).await;
-            outcome.map_err(|error| self.refused(&error))
-        };
-        let outcomes = self.confirmed(outcome).await?;
-        let mut ids = Vec::with_capacity(admitted.messages);
-        for outcome in outcomes {
-            let Answer::Queue(Outcome::Published(runs)) = outcome else {
-                return Err(ServiceError::Stopped);
-            };
-            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
-        }
-        Ok(ids)
-    }
-
-    /// [`Queues::admit`], then [`Queues::publish_admitted`].
-    ///
-    /// # Errors
-    /// As for both.
-    pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
-        let admitted = self.admit(batch).await?;
-        self.publish_admitted(admitted).await
     }
 
     /// A new consumer.

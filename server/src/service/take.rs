@@ -116,6 +116,7 @@ impl Queues {
             walked += found.looked;
             let expiry = self.start_expiry(found.expired, until).await;
             if !found.deliveries.is_empty() {
+                self.confirm_lease(&found.deliveries).await?;
                 // Nobody has to wait until what is over is gone.
                 plane
                     .consumed
@@ -136,6 +137,22 @@ impl Queues {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Gives messages back if it is not certain that this node leads. It may have been paused, and others may have had them
+    /// since.
+    async fn confirm_lease(&self, deliveries: &[Delivery]) -> Result<(), ServiceError> {
+        let inner = &self.inner;
+        if inner.group.holds_lease() || inner.group.confirm_lease().await {
+            return Ok(());
+        }
+        inner.plane.with(|plane| {
+            let now = clock::now();
+            for delivery in deliveries {
+                plane.release(delivery.token.place, now);
+            }
+        });
+        Err(self.not_leader())
     }
 
     /// Leases and reads the next messages of a queue; what is neither delivered nor expired goes back at once.

@@ -38,6 +38,7 @@ fn batch(queue: &str, messages: usize) -> Bytes {
     let request = PublishStreamRequest {
         queue: queue.to_owned(),
         messages: vec![message; messages],
+        ..PublishStreamRequest::default()
     };
     request.encode_to_vec().into()
 }

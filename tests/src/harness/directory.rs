@@ -6,6 +6,8 @@ use std::sync::Once;
 
 use tempfile::TempDir;
 
+use super::network;
+
 /// Where one server lives: its configuration, its log, and its data below `data`. Removed when dropped.
 #[derive(Debug)]
 pub struct Directory {
@@ -18,9 +20,13 @@ impl Directory {
     pub fn new() -> Self {
         let base = build_directory().join("boltq-tests");
         std::fs::create_dir_all(&base).expect("create the directory of test data");
+        // Inside of a namespace, processes have other numbers.
+        let outside = network::outside();
         static SWEPT: Once = Once::new();
-        SWEPT.call_once(|| sweep(&base));
-        let owner = format!("{}-", std::process::id());
+        if outside.is_none() {
+            SWEPT.call_once(|| sweep(&base));
+        }
+        let owner = format!("{}-", outside.unwrap_or_else(std::process::id));
         let root = tempfile::Builder::new()
             .prefix(&owner)
             .tempdir_in(&base)

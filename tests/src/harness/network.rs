@@ -16,7 +16,7 @@ use super::cluster::take_turn;
 use super::server::server_binary;
 use super::wait::eventually;
 
-/// Set for the process inside.
+/// Set for the process inside: the number of the one outside.
 const INSIDE: &str = "BOLTQ_TESTS_NETWORK";
 const SWITCH: &str = "switch";
 
@@ -26,7 +26,7 @@ const SWITCH: &str = "switch";
 /// # Panics
 /// When the test failed inside.
 pub fn inside(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if outside().is_some() {
         return true;
     }
     let unshare = || {
@@ -47,9 +47,17 @@ pub fn inside(name: &str) -> bool {
     command.arg(executable).args(["--exact", name, "--nocapture"]);
     // Built here: there is no way to a registry from inside.
     command.env("BOLTQ_SERVER_BIN", server_binary());
-    let status = command.env(INSIDE, "yes").status().expect("start the test again");
+    let status = command
+        .env(INSIDE, std::process::id().to_string())
+        .status()
+        .expect("start the test again");
     assert!(status.success(), "{name} inside of its namespaces: {status}");
     false
+}
+
+/// The process that started this one inside of namespaces, if it is inside.
+pub(super) fn outside() -> Option<u32> {
+    std::env::var(INSIDE).ok()?.parse().ok()
 }
 
 /// The switch. There is one in each process that [`inside`] started.
@@ -62,7 +70,7 @@ impl Network {
     /// # Panics
     /// When that is not possible.
     pub fn set_up() -> Self {
-        assert!(std::env::var_os(INSIDE).is_some(), "not inside of namespaces");
+        assert!(outside().is_some(), "not inside of namespaces");
         ip(&["link", "set", "lo", "up"]);
         ip(&["link", "add", SWITCH, "type", "bridge"]);
         ip(&["addr", "add", "10.77.0.254/24", "dev", SWITCH]);

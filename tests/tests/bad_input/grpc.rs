@@ -288,6 +288,7 @@ async fn many_empty_messages_in_a_request_are_refused_before_they_take_memory() 
     let request = PublishStreamRequest {
         queue: "q".into(),
         messages: vec![Message::default(); 300_000],
+        ..PublishStreamRequest::default()
     };
     let mut refusals = Vec::new();
     for _ in 0..2 {

@@ -233,6 +233,7 @@ async fn a_message_that_stops_is_given_up_and_silence_between_messages_is_not() 
     let batch = PublishStreamRequest {
         queue: "q".into(),
         messages: vec![message("x")],
+        ..PublishStreamRequest::default()
     };
     batches.send(batch).await.unwrap();
     let answer = within(Duration::from_secs(10), "an answer", answers.message()).await;
@@ -300,10 +301,12 @@ async fn honest_clients_with_large_messages_notice_nothing() {
         .map(|_| PublishStreamRequest {
             queue: "batches".into(),
             messages: vec![message(vec![7; 256]); 128],
+            ..PublishStreamRequest::default()
         })
         .chain((0..16).map(|_| PublishStreamRequest {
             queue: "large".into(),
             messages: vec![message(payload.clone())],
+            ..PublishStreamRequest::default()
         }))
         .collect();
     let mut client = client;

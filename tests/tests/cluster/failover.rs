@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use boltq_tests::harness::{Cluster, Random};
+use boltq_tests::harness::binary::{BinaryClient, command, status};
+use boltq_tests::harness::{Cluster, Random, eventually};
+use serde_json::json;
 
-use super::load::Load;
+use super::load::{Load, QUEUE, drain};
 
 /// For writing to go on after a leader died.
 const GAP_WORST: Duration = Duration::from_secs(4);
@@ -109,4 +111,35 @@ fn a_rolling_restart_loses_nothing_and_hardly_stops_writing() {
     println!("{} acknowledged, longest write gap {gap:?}", promised.messages);
     promised.check(&cluster);
     assert!(gap < HANDED_OVER_WORST, "{gap:?}");
+}
+
+/// What it is asked for while it is paused, it answers when it goes on: before it has heard that it no longer leads.
+#[test]
+fn a_leader_that_was_paused_delivers_nothing_that_others_had_since() {
+    let mut cluster = Cluster::start(3);
+    let old = cluster.leader();
+    let mut client = BinaryClient::connect(cluster.node(old).messaging());
+    for number in 0..50 {
+        client
+            .call(
+                command::PUBLISH,
+                &json!({"topic": QUEUE, "payload": number}).to_string(),
+            )
+            .ok();
+    }
+    cluster.pause(old);
+    for _ in 0..20 {
+        client
+            .send(command::CONSUME, json!({"topic": QUEUE}).to_string().as_bytes())
+            .unwrap();
+    }
+    eventually(Duration::from_secs(20), "another node leads", || {
+        (cluster.leader() != old).then_some(())
+    });
+    assert_eq!(drain(&cluster).len(), 50);
+    cluster.resume(old);
+    for _ in 0..20 {
+        let answer = client.receive().unwrap();
+        assert_eq!(answer.status, status::NOT_LEADER, "{:?}", answer.json());
+    }
 }

@@ -226,6 +226,7 @@ async fn send_batch(
     let request = PublishStreamRequest {
         queue: QUEUE.to_owned(),
         messages: batch.clone().map(|number| message(number.to_string())).collect(),
+        ..PublishStreamRequest::default()
     };
     waiting.push_back(batch);
     requests.send(request).await.is_ok()

@@ -3,6 +3,7 @@
 //! What the network can do to them is the business of the simulator; here the kernel, the file system and the sockets are
 //! real.
 
+mod ack_levels;
 mod cable;
 mod doors;
 mod failover;

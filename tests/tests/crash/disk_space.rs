@@ -14,6 +14,7 @@ async fn publish(client: &mut QueueClient, batches: usize) {
     let request = PublishStreamRequest {
         queue: "q".into(),
         messages,
+        ..PublishStreamRequest::default()
     };
     let stream = tokio_stream::iter(std::iter::repeat_n(request, batches));
     let mut responses = client.publish_stream(stream).await.unwrap().into_inner();

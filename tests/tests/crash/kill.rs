@@ -180,6 +180,7 @@ async fn publish_grpc(address: SocketAddr, numbers: Arc<AtomicU64>) -> Vec<Event
                 .send(PublishStreamRequest {
                     queue: QUEUE.to_owned(),
                     messages,
+                    ..PublishStreamRequest::default()
                 })
                 .await
                 .is_err()

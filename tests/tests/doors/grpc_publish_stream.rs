@@ -23,6 +23,7 @@ fn batch(queue: &str, payloads: &[&'static str]) -> PublishStreamRequest {
     PublishStreamRequest {
         queue: queue.to_owned(),
         messages: payloads.iter().map(|payload| message(*payload)).collect(),
+        ..PublishStreamRequest::default()
     }
 }
 
@@ -130,6 +131,7 @@ async fn a_refused_message_does_not_keep_the_others_of_its_batch_from_being_stor
     let request = PublishStreamRequest {
         queue: "q".into(),
         messages: vec![message("first"), broken, wide, message("last")],
+        ..PublishStreamRequest::default()
     };
     requests.send(request).await.unwrap();
     let answer = next(&mut responses).await.unwrap().unwrap();
@@ -190,6 +192,7 @@ async fn a_publisher_that_reads_no_answers_is_held_back() {
     let request = PublishStreamRequest {
         queue: "q".into(),
         messages: vec![message(vec![b'x'; 1000]); 1000],
+        ..PublishStreamRequest::default()
     };
     let endless = tokio_stream::iter(std::iter::repeat_n(request, 400));
     let mut responses = client.publish_stream(endless).await.unwrap().into_inner();
@@ -208,6 +211,7 @@ async fn publishers_that_read_no_answers_do_not_hold_up_others() {
     let request = PublishStreamRequest {
         queue: "q".into(),
         messages: vec![message(vec![b'x'; 1000]); 200],
+        ..PublishStreamRequest::default()
     };
     let mut unread = Vec::new();
     for _ in 0..4 {

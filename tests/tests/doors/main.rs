@@ -10,6 +10,7 @@ mod binary_prefetch;
 mod binary_replies;
 mod cluster_off;
 mod configuration;
+mod grpc_ack_levels;
 mod grpc_errors;
 mod grpc_platform;
 mod grpc_publish_stream;

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use boltq_core::LogIndex;
 use boltq_log::{AppendError, GroupLog};
-use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use openraft::{EntryPayload, OptionalSend};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::invalid_data;
+use crate::early::Logged;
 use crate::encoding::{read_vote, to_entry, to_entry_id, to_log_id, to_raft_entry, write_vote};
 use crate::snapshot::Installing;
-use crate::types::{LogId, RaftEntry, TypeConfig, Vote};
+use crate::types::{EntryData, LogId, RaftEntry, TypeConfig, Vote};
 
 /// Bytes of entries that one read returns at most: what replication sends in one request, and what one round of applying
 /// holds in memory.
@@ -90,19 +91,32 @@ impl LogStore {
 /// What openraft wants to be told when entries are durable.
 type Callback = Arc<Mutex<Option<IOFlushed<TypeConfig>>>>;
 
-/// Tells openraft, unless there was no room: that is known before the append returns, and it can be tried again.
-fn completion(callback: Callback) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
+/// Tells openraft and those who wait for the entries, unless there was no room: that is known before the append returns, and
+/// it can be tried again.
+fn completion(callback: Callback, logged: Vec<Logged>) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
     let refused = Arc::new(Mutex::new(None));
     let refusal = refused.clone();
     let completion = Box::new(move |result: Result<(), AppendError>| match result {
         Err(error @ AppendError::OutOfSpace { .. }) => *refusal.lock() = Some(error),
         result => {
+            let done = result.is_ok();
             if let Some(callback) = callback.lock().take() {
                 callback.io_completed(result.map_err(io::Error::other));
+            }
+            if done {
+                logged.iter().for_each(Logged::tell);
             }
         }
     });
     (refused, completion)
+}
+
+/// Who waits for the entry to be in the log, if anybody does.
+fn awaited(entry: &RaftEntry) -> Option<Logged> {
+    match &entry.payload {
+        EntryPayload::Normal(EntryData { logged, .. }) if logged.is_awaited() => Some(logged.clone()),
+        _ => None,
+    }
 }
 
 impl RaftLogReader<TypeConfig> for LogStore {
@@ -162,14 +176,19 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<_> = entries.into_iter().map(to_entry).collect();
+        let mut logged = Vec::new();
+        let entries: Vec<_> = entries
+            .into_iter()
+            .inspect(|entry| logged.extend(awaited(entry)))
+            .map(to_entry)
+            .collect();
         if let Some(first) = entries.first() {
             self.reach(first.id.index).await;
         }
         let callback = Arc::new(Mutex::new(Some(callback)));
         loop {
             // Not awaited: the next append may come while this one is being synced.
-            let (refused, completion) = completion(callback.clone());
+            let (refused, completion) = completion(callback.clone(), logged.clone());
             self.log.append(entries.clone(), completion);
             let refusal = refused.lock().take();
             let Some(error) = refusal else { return Ok(()) };

@@ -91,7 +91,7 @@ impl<H: GroupHandler> MachineStore<H> {
     fn apply_one(&mut self, entry: RaftEntry) -> Result<Outcomes, io::Error> {
         let outcomes = match entry.payload {
             EntryPayload::Blank => Outcomes(None),
-            EntryPayload::Normal(EntryData(data)) => {
+            EntryPayload::Normal(EntryData { data, .. }) => {
                 let commands = Commands::read(&data).map_err(invalid_data)?;
                 let id = to_entry_id(&entry.log_id);
                 let outcomes = self.handler.apply(id, commands).map_err(io::Error::other)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
 use boltq_log::{Log, LogConfig, OsFiles, Storage};
-use boltq_raft::{Group, GroupConfig, Joint, NoPeers, Proposal, ProposeError};
+use boltq_raft::{Early, Group, GroupConfig, Joint, NoPeers, Proposal, ProposeError};
 use bytes::BufMut;
 
 const GROUP: GroupId = GroupId(1);
@@ -204,6 +204,9 @@ async fn a_failed_sync_stops_the_group() {
     adder.led().await;
     group.propose(add(&[1])).await.unwrap();
     files.fail_sync(1);
+    let admitted = group.admit(add(&[1])).await.unwrap();
+    let logged = group.propose_early(admitted, Early::Logged, Box::new(|outcome| panic!("{outcome:?}")));
+    assert!(matches!(logged.await, Err(ProposeError::Stopped)));
     assert!(matches!(group.propose(add(&[1])).await, Err(ProposeError::Stopped)));
     let reason = tokio::time::timeout(Duration::from_secs(5), group.failed())
         .await

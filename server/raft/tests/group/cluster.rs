@@ -16,17 +16,17 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 
 const GROUP: GroupId = GroupId(1);
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Who is there, and between whom nothing passes, in that direction.
 #[derive(Default)]
-struct Mesh {
+pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
 }
 
 impl Mesh {
-    fn isolate(&self, node: NodeId) {
+    pub(crate) fn isolate(&self, node: NodeId) {
         let others: Vec<NodeId> = self
             .nodes
             .lock()
@@ -41,7 +41,7 @@ impl Mesh {
         }
     }
 
-    fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.cut.lock().clear();
     }
 
@@ -107,18 +107,18 @@ impl Transport for Link {
     }
 }
 
-struct Node {
-    id: NodeId,
-    group: Group<Adder>,
-    adder: Arc<Adder>,
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) group: Group<Adder>,
+    pub(crate) adder: Arc<Adder>,
     files: HangingFiles,
     _log: Log,
 }
 
-struct Cluster {
-    mesh: Arc<Mesh>,
+pub(crate) struct Cluster {
+    pub(crate) mesh: Arc<Mesh>,
     dir: tempfile::TempDir,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     configure: fn(&mut GroupConfig),
 }
 
@@ -177,11 +177,11 @@ async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut Group
 
 impl Cluster {
     /// Node 1 founds the group, the others join.
-    async fn start(voters: u64, learners: u64) -> Self {
+    pub(crate) async fn start(voters: u64, learners: u64) -> Self {
         Self::start_with(voters, learners, |_| ()).await
     }
 
-    async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+    pub(crate) async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
         let mut cluster = Self {
             mesh: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -202,16 +202,16 @@ impl Cluster {
         cluster
     }
 
-    fn node(&self, id: u64) -> &Node {
+    pub(crate) fn node(&self, id: u64) -> &Node {
         self.nodes.iter().find(|node| node.id == NodeId(id)).unwrap()
     }
 
-    async fn leader(&self) -> &Node {
+    pub(crate) async fn leader(&self) -> &Node {
         self.leader_but(None).await
     }
 
     /// A node other than `not` that leads.
-    async fn leader_but(&self, not: Option<NodeId>) -> &Node {
+    pub(crate) async fn leader_but(&self, not: Option<NodeId>) -> &Node {
         let found = async {
             loop {
                 let leads = |node: &&Node| Some(node.id) != not && node.adder.leads();
@@ -224,7 +224,7 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, found).await.expect("somebody leads")
     }
 
-    async fn all_have(&self, sum: u64) {
+    pub(crate) async fn all_have(&self, sum: u64) {
         let same = async {
             while !self.nodes.iter().all(|node| *node.adder.sum.lock() == sum) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -236,13 +236,13 @@ impl Cluster {
     }
 
     /// The node stops as if it were killed.
-    async fn kill(&mut self, id: NodeId) {
+    pub(crate) async fn kill(&mut self, id: NodeId) {
         self.mesh.nodes.lock().remove(&id);
         let at = self.nodes.iter().position(|node| node.id == id).unwrap();
         self.nodes.remove(at).group.shutdown().await;
     }
 
-    async fn restart(&mut self, id: NodeId) {
+    pub(crate) async fn restart(&mut self, id: NodeId) {
         let node = open(&self.mesh, self.dir.path(), id, self.configure).await;
         self.nodes.push(node);
     }
@@ -298,9 +298,45 @@ async fn a_leader_without_a_majority_answers_nothing_and_its_tail_goes() {
     assert!(lost.is_err(), "{lost:?}");
     let new = cluster.leader_but(Some(old.id)).await;
     new.group.propose(add(&[2])).await.unwrap();
+    // It finds out by itself, and then nobody has to wait for an answer that cannot come.
+    not_leading(old).await;
+    let refused = old.group.propose(add(&[1000])).await.unwrap_err();
+    assert!(matches!(refused, ProposeError::NotLeader { leader: None }), "{refused}");
     cluster.mesh.heal();
     cluster.all_have(3).await;
     assert!(!old.adder.leads());
+}
+
+async fn not_leading(node: &Node) {
+    let stopped = async {
+        while node.adder.leads() || node.group.status().leading {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, stopped)
+        .await
+        .expect("it knows that it does not lead");
+}
+
+/// Nobody else can be elected meanwhile, so it goes on in the same term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_alone_for_a_while_goes_on() {
+    let cluster = Cluster::start(3, 0).await;
+    let leader = cluster.leader().await;
+    leader.group.propose(add(&[1])).await.unwrap();
+    for id in 1..=3 {
+        cluster.mesh.isolate(NodeId(id));
+    }
+    let waiting = async { leader.group.propose(add(&[10])).await };
+    let healing = async {
+        not_leading(leader).await;
+        cluster.mesh.heal();
+    };
+    let (outcome, ()) = tokio::join!(waiting, healing);
+    cluster.leader().await.group.propose(add(&[100])).await.unwrap();
+    // It may have been replaced after all, and then what it had alone is gone.
+    let sum = if outcome.is_ok() { 111 } else { 101 };
+    cluster.all_have(sum).await;
 }
 
 /// Two of three nodes are needed; a learner that has everything does not make up for one.
@@ -473,14 +509,8 @@ async fn a_leader_whose_device_hangs_is_replaced(proposals: &[usize]) {
     let others = async {
         let new = cluster.leader_but(Some(old.id)).await;
         new.group.propose(add(&[1000])).await.unwrap();
-        let stopped = async {
-            while old.adder.leads() || old.group.status().leading {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let stopped = tokio::time::timeout(DEADLINE, stopped).await;
+        not_leading(old).await;
         drop(hanging);
-        stopped.expect("it knows that it does not lead");
     };
     let ((), outcomes) = tokio::join!(others, waiting);
     cluster.leader().await.group.propose(add(&[1])).await.unwrap();

@@ -1,6 +1,7 @@
 //! Section `cluster`: what becomes of addresses, seeds and roles, and what is refused.
 
 use super::*;
+use crate::ack_level::AckLevel;
 
 const SECRET: &str = "0123456789abcdef";
 
@@ -274,7 +275,7 @@ fn what_may_surprise_is_said() {
 #[test]
 fn keys_of_other_clusters_may_stay_at_their_defaults_only() {
     let defaults = r#","raft_dir":"./data/raft","peers":[],"meta_raft_addr":"","queue_plane":false,"rebalance":false,
-        "replication_factor":3,"max_concurrent_moves":4,"session_timeout_seconds":15,"min_in_sync":0"#;
+        "replication_factor":3,"max_concurrent_moves":4,"session_timeout_seconds":15"#;
     assert!(file(&enabled(defaults)).is_ok());
     for (more, wanted) in [
         (
@@ -287,7 +288,6 @@ fn keys_of_other_clusters_may_stay_at_their_defaults_only() {
         (r#","queue_plane":true"#, "in a cluster they are"),
         (r#","replication_factor":5"#, "every voter has all"),
         (r#","session_timeout_seconds":16"#, "cluster.election_timeout"),
-        (r#","min_in_sync":2"#, "it is the majority"),
     ] {
         let error = refusal(&enabled(more));
         assert!(error.contains(wanted), "{error}");
@@ -296,11 +296,30 @@ fn keys_of_other_clusters_may_stay_at_their_defaults_only() {
 }
 
 #[test]
-fn who_wants_another_acknowledgement_than_there_is_gets_no_start() {
-    assert!(file(r#"{"publish":{"min_ack_level":"NONE"}}"#).is_ok());
-    for level in ["LEADER", "QUORUM", "ALL"] {
-        let error = refusal(&format!(r#"{{"publish":{{"min_ack_level":"{level}"}}}}"#));
-        assert!(error.contains("answered when the majority has it"), "{error}");
-        assert!(error.ends_with(r#"remove the key, or set it to "NONE""#), "{error}");
+fn a_publisher_may_ask_for_less_than_a_majority_only_if_that_is_written() {
+    let level = |text: &str| file(text).map(|config| config.publish.min_ack_level);
+    assert_eq!(level("{}").unwrap(), AckLevel::Quorum);
+    for wanted in [AckLevel::None, AckLevel::Leader, AckLevel::Quorum] {
+        let text = format!(r#"{{"publish":{{"min_ack_level":"{wanted}"}}}}"#);
+        assert_eq!(level(&text).unwrap(), wanted);
+    }
+    for wrong in [r#""ALL""#, r#""quorum""#, r#""""#, "1", "[]"] {
+        let error = refusal(&format!(r#"{{"publish":{{"min_ack_level":{wrong}}}}}"#));
+        assert!(error.contains("publish.min_ack_level"), "{error}");
+        assert!(error.contains("`QUORUM`, `LEADER`, `NONE`"), "{error}");
+    }
+}
+
+#[test]
+fn more_than_a_majority_is_a_number_of_voters() {
+    let voters = |more: &str| file(&enabled(more)).map(|config| config.cluster.min_in_sync);
+    assert_eq!(voters("").unwrap(), 0);
+    assert_eq!(voters(r#","min_in_sync":3"#).unwrap(), 3);
+    for wrong in ["-1", "65", "1.5", r#""3""#, "true"] {
+        let error = refusal(&enabled(&format!(r#","min_in_sync":{wrong}"#)));
+        assert!(
+            error.contains("cluster.min_in_sync") && error.contains("0 to 64 voters"),
+            "{error}"
+        );
     }
 }

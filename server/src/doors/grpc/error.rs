@@ -16,10 +16,15 @@ fn code(error: &ServiceError) -> Code {
         ServiceError::InvalidName(_)
         | ServiceError::MessageTooLarge { .. }
         | ServiceError::HeadersTooLarge { .. }
+        | ServiceError::AckLevelTooLow { .. }
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => Code::NotFound,
         ServiceError::StorageFull => Code::ResourceExhausted,
-        ServiceError::NotLeader { .. } | ServiceError::NoMajority | ServiceError::Stopped => Code::Unavailable,
+        ServiceError::NotLeader { .. }
+        | ServiceError::NoMajority
+        | ServiceError::NotEnoughReplicas { .. }
+        | ServiceError::NotInSync
+        | ServiceError::Stopped => Code::Unavailable,
         ServiceError::Storage { .. } => Code::DataLoss,
     }
 }

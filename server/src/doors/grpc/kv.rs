@@ -99,7 +99,7 @@ fn condition(condition: Option<ConditionProto>) -> Result<Condition, Status> {
 impl KvService for KvDoor {
     async fn get(&self, request: Request<proto::GetRequest>) -> Result<Response<proto::GetResponse>, Status> {
         let key = request.into_inner().key;
-        let entry = self.kv.get(&key)?.map(|entry| entry_proto(key, entry));
+        let entry = self.kv.get(&key).await?.map(|entry| entry_proto(key, entry));
         Ok(Response::new(proto::GetResponse { entry }))
     }
 
@@ -122,7 +122,7 @@ impl KvService for KvDoor {
     }
 
     async fn exists(&self, request: Request<proto::ExistsRequest>) -> Result<Response<proto::ExistsResponse>, Status> {
-        let exists = self.kv.exists(&request.into_inner().key)?;
+        let exists = self.kv.exists(&request.into_inner().key).await?;
         Ok(Response::new(proto::ExistsResponse { exists }))
     }
 

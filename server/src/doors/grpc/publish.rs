@@ -9,13 +9,14 @@ use std::task::Poll;
 
 use boltq_core::MessageId;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
-use boltq_proto::queue::v1::{PublishFailure, PublishStreamRequest, PublishStreamResponse};
+use boltq_proto::queue::v1::{self as wire, PublishFailure, PublishStreamRequest, PublishStreamResponse};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
 use tonic::Status;
 
 use super::convert;
 use super::error::invalid;
+use crate::ack_level::AckLevel;
 use crate::service::{Admitted, PublishBatch, Queues, ServiceError};
 
 /// Proposals of one publish stream that may be on their way at once. Beyond it, and when the budget of the group is used
@@ -38,6 +39,7 @@ where
         requests,
         queue: String::new(),
         batch: 0,
+        held: None,
         end: None,
     };
     let bursts = stream::unfold(publisher, |mut publisher| async move {
@@ -64,6 +66,8 @@ struct Publisher<R> {
     queue: String,
     /// Number of the last request.
     batch: u64,
+    /// It waits for another level than those before it, so it has to be in a proposal of its own.
+    held: Option<PublishStreamRequest>,
     /// How the stream ends, once that is known: after the answers to what came before.
     end: Option<Result<(), Status>>,
 }
@@ -75,11 +79,11 @@ where
     /// The next requests, with room for them. One burst is encoded and waits; what comes after it stays unread.
     async fn next_admitted(&mut self) -> Option<Result<AdmittedBurst, Status>> {
         let burst = self.next().await?;
-        let Burst { batch, requests } = match burst {
+        let Burst { batch, level, requests } = match burst {
             Ok(burst) => burst,
             Err(status) => return Some(Err(status)),
         };
-        let admitted = self.queues.admit(batch).await;
+        let admitted = self.queues.admit(batch, level).await;
         Some(Ok(AdmittedBurst { admitted, requests }))
     }
 
@@ -98,21 +102,25 @@ where
     }
 
     async fn wait_and_encode(&mut self) -> Option<Burst> {
-        let first = tokio::select! {
-            biased;
-            () = self.queues.stopping() => {
-                // What was taken is answered; then the publisher is told to go elsewhere.
-                self.end = Some(Err(ServiceError::Stopped.into()));
-                return None;
-            }
-            first = self.requests.next() => first,
+        let first = match self.held.take() {
+            Some(held) => Some(Ok(held)),
+            None => tokio::select! {
+                biased;
+                () = self.queues.stopping() => {
+                    // What was taken is answered; then the publisher is told to go elsewhere.
+                    self.end = Some(Err(ServiceError::Stopped.into()));
+                    return None;
+                }
+                first = self.requests.next() => first,
+            },
         };
         let mut burst = Burst {
             batch: self.queues.batch(),
+            level: AckLevel::Quorum,
             requests: Vec::new(),
         };
         self.take(first, &mut burst);
-        while self.end.is_none() && !burst.is_full() {
+        while self.end.is_none() && self.held.is_none() && !burst.is_full() {
             let ready = poll_fn(|context| Poll::Ready(self.requests.poll_next_unpin(context))).await;
             let Poll::Ready(request) = ready else { break };
             self.take(request, &mut burst);
@@ -134,6 +142,14 @@ where
     }
 
     fn encode(&mut self, request: PublishStreamRequest, burst: &mut Burst) -> Result<(), Status> {
+        let level = level(request.ack_level)?;
+        self.queues.check_level(level)?;
+        if burst.requests.is_empty() {
+            burst.level = level;
+        } else if burst.level != level {
+            self.held = Some(request);
+            return Ok(());
+        }
         if !request.queue.is_empty() {
             self.queue = request.queue;
         }
@@ -152,6 +168,7 @@ where
         }
         burst.requests.push(Encoded {
             number: self.batch,
+            level,
             stored: given - failures.len(),
             failures,
         });
@@ -159,9 +176,21 @@ where
     }
 }
 
+fn level(wanted: i32) -> Result<AckLevel, Status> {
+    match wire::AckLevel::try_from(wanted) {
+        Ok(wire::AckLevel::Unspecified | wire::AckLevel::Quorum) => Ok(AckLevel::Quorum),
+        Ok(wire::AckLevel::Leader) => Ok(AckLevel::Leader),
+        Ok(wire::AckLevel::None) => Ok(AckLevel::None),
+        Err(_) => Err(invalid(format!(
+            "ack_level {wanted} is not known; 1 (QUORUM), 2 (LEADER) and 3 (NONE) are"
+        ))),
+    }
+}
+
 /// Requests that share a proposal.
 struct Burst {
     batch: PublishBatch,
+    level: AckLevel,
     requests: Vec<Encoded>,
 }
 
@@ -176,6 +205,7 @@ impl Burst {
 /// What became of one request on its way into the proposal.
 struct Encoded {
     number: u64,
+    level: AckLevel,
     /// Messages that are in the proposal.
     stored: usize,
     /// Those that are not.
@@ -217,7 +247,10 @@ impl Encoded {
     fn succeeded(self, ids: &[MessageId]) -> PublishStreamResponse {
         PublishStreamResponse {
             batch: self.number,
-            message_ids: spread(ids, &self.failures),
+            message_ids: match self.level {
+                AckLevel::Quorum => spread(ids, &self.failures),
+                AckLevel::Leader | AckLevel::None => Vec::new(),
+            },
             failures: self.failures,
         }
     }
@@ -230,7 +263,10 @@ impl Encoded {
         self.failures.sort_by_key(|failure| failure.index);
         PublishStreamResponse {
             batch: self.number,
-            message_ids: vec![Bytes::new(); messages],
+            message_ids: match self.level {
+                AckLevel::Quorum => vec![Bytes::new(); messages],
+                AckLevel::Leader | AckLevel::None => Vec::new(),
+            },
             failures: self.failures,
         }
     }

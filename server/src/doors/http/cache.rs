@@ -83,7 +83,7 @@ impl<'de> Members<'de> for Change<'de> {
 
 pub(super) async fn get(State(door): State<AdminDoor>, Query(named): Query<Named>) -> Answer {
     key_of(&door, &named.key)?;
-    let Some(entry) = door.kv.get(&named.key)? else {
+    let Some(entry) = door.kv.get(&named.key).await? else {
         return Err(Refusal::Error(StatusCode::NOT_FOUND, "key not found".to_owned()));
     };
     let mut body = Vec::new();
@@ -137,7 +137,7 @@ pub(super) async fn keys(State(door): State<AdminDoor>, Query(listed): Query<Lis
 
 pub(super) async fn exists(State(door): State<AdminDoor>, Query(named): Query<Named>) -> Answer {
     key_of(&door, &named.key)?;
-    let exists = door.kv.exists(&named.key)?;
+    let exists = door.kv.exists(&named.key).await?;
     let tail = format!(r#","exists":{exists}}}"#);
     Ok(answer(&named.key, br#"{"key":"#, tail.as_bytes()))
 }

@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::cluster_metrics;
 use super::router::{self, AdminDoor};
+use super::{cluster_metrics, publish_metrics};
 use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
@@ -19,6 +19,7 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
+    publish_metrics::put(&mut exposition, door.queues.publish_counts());
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
     if let Some(status) = door.clustering.status() {

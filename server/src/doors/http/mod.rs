@@ -9,6 +9,7 @@ mod cluster_metrics;
 mod forward;
 mod health;
 mod metrics;
+mod publish_metrics;
 mod refusal;
 mod router;
 mod stats;

@@ -29,10 +29,14 @@ impl Refusal {
             ServiceError::InvalidName(_)
             | ServiceError::MessageTooLarge { .. }
             | ServiceError::HeadersTooLarge { .. }
+            | ServiceError::AckLevelTooLow { .. }
             | ServiceError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
-            ServiceError::NoMajority | ServiceError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            ServiceError::NoMajority
+            | ServiceError::NotEnoughReplicas { .. }
+            | ServiceError::NotInSync
+            | ServiceError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
             ServiceError::Storage { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::Error(status, error.to_string())

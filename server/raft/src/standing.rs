@@ -1,0 +1,209 @@
+//! What keeps a node that Raft has elected from leading.
+//!
+//! A leader without a majority would go on handing out what others have by now from its successor, and let everybody else
+//! wait in vain. So it stops to lead as soon as it has heard of too few for so long that there can be another one.
+//!
+//! A leader whose device hangs can write nothing, but its heartbeats do not touch the device: it would be followed for ever, by
+//! nodes that could do better. It hands leadership over, if its part of openraft still does anything; and then it is silent,
+//! as if it had died, until the device answers: openraft may wait for a write of its own, and then nothing but silence helps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::{GroupId, NodeId};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, ready};
+use futures_util::stream::BoxStream;
+use openraft::Instant as _;
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::ReadPolicy;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::group::{Group, GroupHandler, Inner};
+use crate::transport::{Peer, Transport, TransportError};
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long the others may take to follow another leader before this one is silent.
+const HAND_OVER: Duration = Duration::from_secs(1);
+/// How long the others may take to say that this node still leads.
+const ASK: Duration = Duration::from_secs(1);
+
+/// Whether a node can lead, if it is elected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It can.
+    Fit,
+    /// It hears from no majority.
+    CutOff,
+    /// It has handed leadership to another one, since when.
+    Retiring(Instant),
+    /// Its device does not answer, and so it says nothing.
+    Silent,
+}
+
+impl<H: GroupHandler> Inner<H> {
+    pub(crate) async fn watch_standing(self: Arc<Self>) {
+        let mut heard = true;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let heard_before = heard;
+            heard = !self.leads_others() || self.hears(&self.raft.metrics().borrow_watched());
+            let stalled = self.log.stalled();
+            if stalled >= self.config.stall_max {
+                self.step_down(stalled).await;
+            } else if heard {
+                if !self.is_retiring() {
+                    self.stand(Standing::Fit);
+                }
+            } else if !heard_before {
+                // Not at once: one that was just elected has not heard from anybody yet.
+                self.stand(Standing::CutOff);
+            }
+        }
+    }
+
+    fn stand(&self, standing: Standing) {
+        let before = *self.progress.standing.borrow();
+        if before == standing {
+            return;
+        }
+        self.progress.standing.send_replace(standing);
+        let group = self.config.group;
+        match (before, standing) {
+            (_, Standing::CutOff) => {
+                tracing::warn!(%group, "no majority answers; this node does not lead until one does");
+            }
+            (_, Standing::Silent) => {
+                tracing::warn!(%group, "the device does not answer; this node says nothing until it does");
+            }
+            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device answers again"),
+            (Standing::CutOff, Standing::Fit) => {
+                tracing::info!(%group, "a majority answers again, or another node leads");
+            }
+            (_, Standing::Retiring(_) | Standing::Fit) => {}
+        }
+    }
+
+    fn is_retiring(&self) -> bool {
+        matches!(*self.progress.standing.borrow(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
+    }
+
+    /// Stops to lead before another node is asked to: that one does not wait until what this one knows of the others is old.
+    pub(crate) async fn retire(&self) {
+        if *self.progress.standing.borrow() == Standing::Fit && self.leads_others() {
+            self.stand(Standing::Retiring(Instant::now()));
+            let mut leading = self.progress.leading.subscribe();
+            // It takes no longer than what is under way in the handler.
+            let _ = tokio::time::timeout(HAND_OVER, leading.wait_for(|leading| !leading)).await;
+        }
+    }
+
+    async fn step_down(self: &Arc<Self>, stalled: Duration) {
+        if !self.leads_others() || *self.progress.standing.borrow() == Standing::Silent {
+            return;
+        }
+        let seconds = stalled.as_secs();
+        tracing::warn!(group = %self.config.group, seconds, "the device does not answer; leadership goes to another node");
+        let group = Group::from(self.clone());
+        if let Some(heir) = group.heir() {
+            // Not waited for: openraft may be waiting for the device.
+            tokio::spawn(async move { group.hand_over(heir).await });
+        }
+        tokio::time::sleep(HAND_OVER).await;
+        if self.leads_others() {
+            self.stand(Standing::Silent);
+        }
+    }
+
+    /// Whether this node leads, as far as it knows, and there is somebody who could do it instead.
+    fn leads_others(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.state == ServerState::Leader && metrics.membership_config.membership().voter_ids().count() > 1
+    }
+}
+
+impl<H: GroupHandler> Group<H> {
+    /// Whether this node leads, and it is certain that no other one does: a majority has answered it within the time that
+    /// followers wait at least before they follow somebody else. A node that was paused finds out here.
+    #[must_use]
+    pub fn holds_lease(&self) -> bool {
+        let inner = &self.inner;
+        let metrics = inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let fit = metrics.state == ServerState::Leader && *inner.progress.standing.borrow() == Standing::Fit;
+        let acked = || metrics.last_quorum_acked.as_deref();
+        fit && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
+    }
+
+    /// As [`Group::holds_lease`]; if that is not certain, asks the others.
+    pub async fn confirm_lease(&self) -> bool {
+        if self.holds_lease() {
+            return true;
+        }
+        let fit = *self.inner.progress.standing.borrow() == Standing::Fit;
+        let asking = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
+        fit && matches!(tokio::time::timeout(ASK, asking).await, Ok(Ok(_)))
+    }
+
+    /// The voter that has the most, of those that answer.
+    fn heir(&self) -> Option<NodeId> {
+        let own = self.node();
+        let members = self.members().into_iter();
+        let others = members.filter(|member| member.voter && member.answers && member.peer.node != own);
+        others
+            .max_by_key(|member| member.matched)
+            .map(|member| member.peer.node)
+    }
+}
+
+/// A transport that says nothing while the node is to be silent.
+pub(crate) struct Quiet {
+    transport: Arc<dyn Transport>,
+    standing: watch::Receiver<Standing>,
+}
+
+impl Quiet {
+    pub(crate) fn new(transport: Arc<dyn Transport>, standing: watch::Receiver<Standing>) -> Self {
+        Self { transport, standing }
+    }
+
+    fn refuse(&self, to: &Peer) -> Option<TransportError> {
+        let silent = *self.standing.borrow() == Standing::Silent;
+        silent.then(|| TransportError::Unreachable {
+            peer: to.clone(),
+            why: "the device of this node does not answer, and so it says nothing".to_owned(),
+        })
+    }
+}
+
+impl Transport for Quiet {
+    fn call(
+        &self,
+        to: &Peer,
+        group: GroupId,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, TransportError>> {
+        match self.refuse(to) {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => self.transport.call(to, group, request, within),
+        }
+    }
+
+    fn send(
+        &self,
+        to: &Peer,
+        group: GroupId,
+        chunks: BoxStream<'static, Result<Bytes, String>>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, TransportError>> {
+        match self.refuse(to) {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => self.transport.send(to, group, chunks, within),
+        }
+    }
+}

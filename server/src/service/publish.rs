@@ -1,0 +1,221 @@
+//! Publishing, and how much the answer waits for.
+//!
+//! An answer at QUORUM comes with the outcome. One at LEADER or NONE comes before, so what would have been refused after it
+//! is only counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use boltq_core::{LogIndex, MessageId};
+use boltq_log::Space;
+use boltq_queue::Outcome;
+use boltq_raft::{Early, InSyncError, ProposeError};
+use tokio::time::Instant;
+
+use super::batch::PublishBatch;
+use super::error::ServiceError;
+use super::queue::Queues;
+use crate::ack_level::AckLevel;
+use crate::clock;
+use crate::plane::Answer;
+
+/// A batch that has room, see [`Queues::admit`].
+pub struct Admitted {
+    messages: usize,
+    level: AckLevel,
+    proposal: boltq_raft::Admitted,
+}
+
+/// What became of publishes that were not simply stored, since the start of this node.
+#[derive(Debug, Default)]
+pub struct PublishCounts {
+    leader: EarlyCounts,
+    none: EarlyCounts,
+    /// Messages that were refused because too few voters answered.
+    pub too_few_replicas: AtomicU64,
+    /// Messages whose publisher was told that a majority has them, and too few others.
+    pub not_in_sync: AtomicU64,
+}
+
+/// Messages whose publish was answered before its outcome was known.
+#[derive(Debug, Default)]
+pub struct EarlyCounts {
+    /// All of them.
+    pub answered: AtomicU64,
+    /// Those of them that were refused later, or of which nobody knows.
+    pub lost: AtomicU64,
+}
+
+impl PublishCounts {
+    /// None: at this level the outcome is the answer.
+    #[must_use]
+    pub fn early(&self, level: AckLevel) -> Option<&EarlyCounts> {
+        match level {
+            AckLevel::Quorum => None,
+            AckLevel::Leader => Some(&self.leader),
+            AckLevel::None => Some(&self.none),
+        }
+    }
+}
+
+impl Queues {
+    /// An empty batch of messages that are received now.
+    #[must_use]
+    pub fn batch(&self) -> PublishBatch {
+        PublishBatch::new(clock::Instant::now())
+    }
+
+    /// What became of publishes.
+    #[must_use]
+    pub fn publish_counts(&self) -> &PublishCounts {
+        &self.inner.publishes
+    }
+
+    /// Whether publishers may ask for this.
+    ///
+    /// # Errors
+    /// [`ServiceError::AckLevelTooLow`]
+    pub fn check_level(&self, level: AckLevel) -> Result<(), ServiceError> {
+        let min = self.inner.min_ack_level;
+        if level >= min {
+            Ok(())
+        } else {
+            Err(ServiceError::AckLevelTooLow { level, min })
+        }
+    }
+
+    /// Waits until there is room for a batch among those whose outcome is not known yet. Whoever takes several batches at
+    /// once takes the next one after this, so that what waits in memory is bounded.
+    ///
+    /// # Errors
+    /// The storage is full, too few voters answer, or the node stops.
+    pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
+        if self.inner.log.space() == Space::Full {
+            return Err(ServiceError::StorageFull);
+        }
+        // Without a key, the answer could not be given.
+        self.salt()?;
+        let messages = batch.len();
+        let admitting = self.inner.group.admit(batch.into_proposal());
+        let proposal = admitting.await.map_err(|error| self.refused(&error))?;
+        // While it waited, the disk may have become full, or others may have gone.
+        if self.inner.log.space() == Space::Full {
+            return Err(ServiceError::StorageFull);
+        }
+        if level == AckLevel::Quorum {
+            let enough = self.inner.group.enough_answer();
+            enough.map_err(|error| self.not_in_sync(error, messages))?;
+        }
+        Ok(Admitted {
+            messages,
+            level,
+            proposal,
+        })
+    }
+
+    /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM one id for each message,
+    /// otherwise none.
+    ///
+    /// # Errors
+    /// Nothing was stored, or with [`ServiceError::Stopped`] and [`ServiceError::NoMajority`] the outcome is unknown. With
+    /// [`ServiceError::NotInSync`] the messages were stored.
+    pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
+        match admitted.level {
+            AckLevel::Quorum => self.publish_stored(admitted).await,
+            AckLevel::Leader => self.publish_early(admitted, Early::Logged).await,
+            // Nothing else would tell that it goes nowhere.
+            AckLevel::None if !self.hears_a_majority() => Err(self.not_leader()),
+            AckLevel::None => self.publish_early(admitted, Early::Accepted).await,
+        }
+    }
+
+    /// [`Queues::admit`], then [`Queues::publish_admitted`], at QUORUM.
+    ///
+    /// # Errors
+    /// As for both.
+    pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
+        let admitted = self.admit(batch, AckLevel::Quorum).await?;
+        self.publish_admitted(admitted).await
+    }
+
+    /// Whether this node leads, and not only in its own opinion.
+    fn hears_a_majority(&self) -> bool {
+        self.is_leading() && self.inner.group.status().leader.is_some()
+    }
+
+    async fn publish_stored(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
+        let salt = self.salt()?;
+        let group = &self.inner.group;
+        let wait_from = group.may_wait_for_sync().then(Instant::now);
+        let outcome = async {
+            let placed = group.propose_placed(admitted.proposal).await;
+            placed.map_err(|error| self.refused(&error))
+        };
+        let (outcomes, entry) = self.confirmed(outcome).await?;
+        let mut ids = Vec::with_capacity(admitted.messages);
+        for outcome in outcomes {
+            let Answer::Queue(Outcome::Published(runs)) = outcome else {
+                return Err(ServiceError::Stopped);
+            };
+            ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
+        }
+        if let Some(from) = wait_from {
+            let in_sync = self.in_sync(entry, from).await;
+            in_sync.map_err(|error| self.not_in_sync(error, admitted.messages))?;
+        }
+        Ok(ids)
+    }
+
+    /// Waits for more than a majority for what is left of the time that an outcome may take.
+    async fn in_sync(&self, entry: LogIndex, from: Instant) -> Result<(), InSyncError> {
+        let in_sync = self.inner.group.in_sync(entry);
+        let Some(within) = self.inner.confirm_max else {
+            return in_sync.await;
+        };
+        let left = within.saturating_sub(from.elapsed());
+        let wanted = self.inner.group.min_in_sync();
+        let waited = tokio::time::timeout(left, in_sync).await;
+        waited.unwrap_or(Err(InSyncError::Unknown { wanted }))
+    }
+
+    async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Vec<MessageId>, ServiceError> {
+        let (level, messages) = (admitted.level, admitted.messages as u64);
+        let counts = self.inner.publishes.clone();
+        let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
+            let stored = |outcomes: &Vec<Answer>| {
+                outcomes
+                    .iter()
+                    .all(|one| matches!(one, Answer::Queue(Outcome::Published(_))))
+            };
+            if outcome.as_ref().is_ok_and(stored) {
+                return;
+            }
+            if let Some(counts) = counts.early(level) {
+                counts.lost.fetch_add(messages, Ordering::Relaxed);
+            }
+        };
+        let answer = async {
+            let group = &self.inner.group;
+            let answer = group.propose_early(admitted.proposal, early, Box::new(aftermath));
+            answer.await.map_err(|error| self.refused(&error))
+        };
+        self.confirmed(answer).await?;
+        if let Some(counts) = self.inner.publishes.early(level) {
+            counts.answered.fetch_add(messages, Ordering::Relaxed);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Counts the messages, too.
+    fn not_in_sync(&self, error: InSyncError, messages: usize) -> ServiceError {
+        let counts = &self.inner.publishes;
+        let (count, error) = match error {
+            InSyncError::TooFewAnswer { answering, wanted } => (
+                &counts.too_few_replicas,
+                ServiceError::NotEnoughReplicas { answering, wanted },
+            ),
+            InSyncError::Unknown { .. } => (&counts.not_in_sync, ServiceError::NotInSync),
+        };
+        count.fetch_add(messages as u64, Ordering::Relaxed);
+        error
+    }
+}

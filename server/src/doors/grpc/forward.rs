@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn only_reads_of_replicas_stay() {
         for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "Peek"] {
-            assert!(needs_leader(&format!("{SERVICE}{method}")), "{method}");
+            assert!(needs_leader(&format!("{}{method}", SERVICES[0].0)), "{method}");
         }
         for path in [
             "/boltq.queue.v1.QueueService/GetQueue",

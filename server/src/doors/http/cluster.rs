@@ -219,6 +219,11 @@ fn answer(body: &impl Serialize) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::to_bytes;
+    use axum::http::HeaderValue;
+    use axum::http::header::RETRY_AFTER;
+    use axum::response::IntoResponse;
+
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use boltq_core::MessageId;
+use boltq_core::{MessageId, NameError, check_name};
 use boltq_proto::queue::v1 as wire;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// Give messages back as failed: they are delivered again, or become dead letters
     Nack(Nack),
     /// Counters and totals of the server
-    Stats,
+    Stats(Current),
     /// Whether the server is serving; exits with 1 if it is not
     Health,
     /// Look at queues and empty them
@@ -74,7 +74,7 @@ pub(crate) enum Command {
 #[command(group = ArgGroup::new("source").required(true).args(["payload", "file"]))]
 pub(crate) struct Publish {
     /// Name of the queue
-    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = queue_name)]
     pub(crate) queue: String,
     /// The message
     #[arg(long, allow_hyphen_values = true)]
@@ -136,7 +136,7 @@ pub(crate) struct Envelope {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Consume {
     /// Name of the queue
-    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long = "queue", visible_alias = "topic", value_name = "QUEUE", value_parser = queue_name)]
     pub(crate) queue: String,
     /// Messages at most [default: 1, with --follow no end]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -183,16 +183,30 @@ pub(crate) struct Ids {
     pub(crate) ids: Vec<MessageId>,
 }
 
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Current {
+    /// Only if the node is certain to have everything that was answered before; any node of a cluster can be asked
+    #[arg(long)]
+    pub(crate) linearizable: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Queue {
     /// All queues by name
     List {
+        #[command(flatten)]
+        current: Current,
         /// Only names that start with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
     },
     /// One queue
-    Get(QueueName),
+    Get {
+        #[command(flatten)]
+        name: QueueName,
+        #[command(flatten)]
+        current: Current,
+    },
     /// The next messages, without taking them
     Peek {
         #[command(flatten)]
@@ -200,6 +214,8 @@ pub(crate) enum Queue {
         /// Messages at most, 1 to 1000
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         max: u32,
+        #[command(flatten)]
+        current: Current,
     },
     /// Remove all messages that are ready; leased and delayed ones stay
     Purge(QueueName),
@@ -227,7 +243,7 @@ pub(crate) enum Cluster {
     /// Take a node out of the cluster, for good; a restart needs none of this
     Leave {
         /// Its name
-        #[arg(value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
+        #[arg(value_name = "NODE", value_parser = node_name)]
         node: String,
     },
     /// Hand the leadership of a group over to another voter
@@ -244,7 +260,7 @@ pub(crate) enum Cluster {
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueName {
     /// Name of the queue
-    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_name = "QUEUE", value_parser = queue_name)]
     pub(crate) queue: String,
 }
 
@@ -253,6 +269,21 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Args, cl
     let command = Args::command();
     let args = rewrite::rewrite(&command, args);
     Args::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
+/// The rule of all names, but for the length: the dead letters of a queue may have a longer one, and the server knows.
+fn queue_name(text: &str) -> Result<String, String> {
+    match check_name(text) {
+        Ok(()) | Err(NameError::TooLong { .. }) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    match check_name(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -342,7 +373,18 @@ mod tests {
     fn wrong_usage_is_refused_before_a_server_is_asked() {
         assert!(refused(&["publish", "-topic", "a"]).contains("--payload"));
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-file", "-"]).contains("cannot be used with"));
-        assert!(refused(&["publish", "-topic", "", "-payload", "x"]).contains("--queue"));
+        for args in [
+            &["publish", "-topic", "", "-payload", "x"][..],
+            &["consume", "-topic", ""],
+            &["queue", "get", ""],
+            &["queue", "peek", ""],
+            &["queue", "purge", ""],
+            &["queue", "purge-dead-letters", ""],
+            &["cluster", "leave", ""],
+        ] {
+            assert!(refused(args).contains("name is empty; give 1 to 200 bytes"), "{args:?}");
+        }
+        assert!(refused(&["queue", "get", "a\tb"]).contains("control character (U+0009) at byte 1"));
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-header", "k"]).contains("KEY=VALUE"));
         assert!(refused(&["publish", "-topic", "a", "-payload", "x", "-delay", "10"]).contains("10s or 10ms"));
         assert!(refused(&["publish", "-topic", "-payload", "x"]).contains("a value is required"));

@@ -1,6 +1,7 @@
 //! The way to the server: address, key, deadlines.
 
 use std::env;
+use std::ffi::OsStr;
 use std::future::Future;
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::address;
 use crate::error::{CliError, innermost};
 
 /// Where a server listens that nobody configured.
 pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
-const PORT_DEFAULT: u16 = 9091;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a server may take for an answer, beyond any wait that it was asked for.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,8 +58,9 @@ impl Server {
     pub(crate) async fn connect(addr: &str) -> Result<Self, ConnectError> {
         refuse_tls()?;
         let key = ApiKey::from_env()?;
-        let endpoint = Endpoint::from_shared(uri(addr)?)
-            .map_err(|error| ConnectError::Usage(bad_addr(addr, &error.to_string())))?
+        let uri = address::uri(addr).map_err(ConnectError::Usage)?;
+        let endpoint = Endpoint::from_shared(uri)
+            .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -118,13 +120,21 @@ pub(crate) struct ApiKey(Option<MetadataValue<Ascii>>);
 impl ApiKey {
     /// Only from the environment: what is on the command line, every user of the machine can read.
     fn from_env() -> Result<Self, ConnectError> {
-        let key = env::var("BOLTQ_API_KEY").unwrap_or_default();
+        Self::read(&env::var_os("BOLTQ_API_KEY").unwrap_or_default())
+    }
+
+    /// Whatever would reach the server as another key, or not at all, is refused here.
+    fn read(key: &OsStr) -> Result<Self, ConnectError> {
         if key.is_empty() {
             return Ok(Self(None));
         }
-        let mut value = MetadataValue::<Ascii>::try_from(key).map_err(|_| {
+        let sent = |key: &&str| key.bytes().all(|byte| matches!(byte, b' '..=b'~')) && key.trim() == *key;
+        let value = key.to_str().filter(sent).and_then(|key| key.parse().ok());
+        let mut value: MetadataValue<Ascii> = value.ok_or_else(|| {
             ConnectError::Usage(
-                "BOLTQ_API_KEY has characters other than visible ASCII; a header cannot carry it".into(),
+                "BOLTQ_API_KEY cannot be sent: a header carries ASCII characters from the space to `~`, and no space \
+                 at either end"
+                    .into(),
             )
         })?;
         value.set_sensitive(true);
@@ -156,51 +166,29 @@ fn is_on(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on")
 }
 
-/// `host`, `host:port` and `http://host:port`, as a URI; IPv6 addresses in brackets.
-fn uri(addr: &str) -> Result<String, ConnectError> {
-    if addr.starts_with("https://") {
-        return Err(ConnectError::Usage(bad_addr(addr, "this version cannot use TLS")));
-    }
-    let host = addr.strip_prefix("http://").unwrap_or(addr);
-    let host = host.strip_suffix('/').unwrap_or(host);
-    if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
-        return Err(ConnectError::Usage(bad_addr(addr, "host:port wanted")));
-    }
-    let after_brackets = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
-    Ok(match after_brackets.contains(':') {
-        true => format!("http://{host}"),
-        false => format!("http://{host}:{PORT_DEFAULT}"),
-    })
-}
-
-fn bad_addr(addr: &str, why: &str) -> String {
-    format!("address {addr:?} cannot be used: {why}; an example is {ADDR_DEFAULT}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_get_a_scheme_and_the_default_port() {
-        for (addr, expected) in [
-            ("localhost:9091", "http://localhost:9091"),
-            ("http://10.0.0.1:80/", "http://10.0.0.1:80"),
-            ("broker", "http://broker:9091"),
-            ("[::1]", "http://[::1]:9091"),
-            ("[::1]:80", "http://[::1]:80"),
+    fn a_key_that_a_header_cannot_carry_as_it_is_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+        let read = |key: &[u8]| ApiKey::read(std::ffi::OsStr::from_bytes(key));
+        assert!(read(b"").unwrap().0.is_none());
+        assert_eq!(read(b"a key: ~!").unwrap().0.unwrap().as_bytes(), b"a key: ~!");
+        for key in [
+            &b"\xff"[..],
+            "schl\u{fc}ssel".as_bytes(),
+            b"a\tb",
+            b"a\n",
+            b" a",
+            b"a ",
+            b"\x7f",
         ] {
-            assert_eq!(uri(addr).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn what_is_no_address_is_wrong_usage() {
-        for addr in ["", "https://a:1", "a:1/path", "user@host:1", "a b"] {
-            let error = uri(addr).unwrap_err();
+            let error = read(key).unwrap_err();
             assert!(
-                matches!(&error, ConnectError::Usage(why) if why.contains(ADDR_DEFAULT)),
-                "{addr}: {error}"
+                matches!(&error, ConnectError::Usage(why) if why.starts_with("BOLTQ_API_KEY ")),
+                "{key:?}: {error}"
             );
         }
     }

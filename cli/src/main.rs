@@ -6,6 +6,7 @@
 //! - Exit code 0 is done, 1 refused or failed, 2 wrong usage. A reader that closes the pipe has seen enough: 0.
 //! - A message is settled only after it was written to stdout and flushed.
 
+mod address;
 mod args;
 mod commands;
 mod connect;
@@ -34,7 +35,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr().lock(), "error: {error}");
+            // What the server says may have names in it that somebody else chose.
+            let text = error.to_string();
+            let _ = writeln!(io::stderr().lock(), "error: {}", printer::printable_lines(&text));
             ExitCode::from(error.exit_code())
         }
     }

@@ -372,6 +372,28 @@ fn peek_shows_messages_and_takes_none() {
 }
 
 #[test]
+fn what_only_looks_can_ask_for_what_is_current() {
+    let fake = Fake::start();
+    let commands: [&[&str]; 4] = [
+        &["stats"],
+        &["queue", "list"],
+        &["queue", "get", "a"],
+        &["queue", "peek", "a"],
+    ];
+    for command in commands {
+        for linearizable in [false, true] {
+            fake.asked().linearizable.clear();
+            let option: &[&str] = if linearizable { &["--linearizable"] } else { &[] };
+            assert_eq!(fake.run(&[command, option].concat()).code, Some(0));
+            let asked = std::mem::take(&mut fake.asked().linearizable);
+            // A list is asked for by pages.
+            assert!(!asked.is_empty(), "{command:?}");
+            assert!(asked.iter().all(|asked| *asked == linearizable), "{command:?}");
+        }
+    }
+}
+
+#[test]
 fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
     let fake = Fake::start();
     assert_eq!(
@@ -424,6 +446,38 @@ fn tls_is_refused_and_never_ignored() {
     let ran = run(boltq(&["stats"]).env("BOLTQ_TLS_ENABLED", "true"), b"");
     let why = "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text";
     assert_eq!(ran, failed(2, &format!("error: {why}\n")));
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_and_says_what_is_wanted() {
+    let wanted = "write HOST:PORT, as localhost:9091 or [::1]:9091, in --addr or BOLTQ_ADDR";
+    for (addr, why) in [
+        ("localhost:abc", "port \"abc\" is not a number from 1 to 65535"),
+        ("localhost:0", "port \"0\" is not a number from 1 to 65535"),
+        ("localhost:99999", "port \"99999\" is not a number from 1 to 65535"),
+        ("::1", "an IPv6 address needs brackets"),
+        ("", "it is empty"),
+    ] {
+        let refused = failed(2, &format!("error: address {addr:?} cannot be used: {why}; {wanted}\n"));
+        assert_eq!(run(&mut boltq(&["stats", "--addr", addr]), b""), refused);
+        assert_eq!(run(boltq(&["stats"]).env("BOLTQ_ADDR", addr), b""), refused);
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_sent_as_it_is_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let fake = Fake::start();
+    for key in [&b"\xff\xfe"[..], "schl\u{fc}ssel".as_bytes(), b"line\nbreak", b"blank "] {
+        let mut command = boltq(&["stats", "--addr", &fake.addr.to_string()]);
+        let ran = run(command.env("BOLTQ_API_KEY", std::ffi::OsStr::from_bytes(key)), b"");
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(
+            ran.stderr.starts_with("error: BOLTQ_API_KEY cannot be sent: "),
+            "{ran:?}"
+        );
+    }
+    assert!(fake.asked().keys.is_empty());
 }
 
 #[test]

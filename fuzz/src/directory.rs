@@ -71,7 +71,10 @@ pub fn exercise(files: &[(&str, &[u8])]) -> bool {
     log.close();
     drop(log);
 
-    let log = open(&disk).expect("a directory that was opened once is opened again");
+    let Some(log) = open(&disk) else {
+        assert!(is_used_up(&disk), "a directory that was opened once is opened again");
+        return true;
+    };
     for (id, last) in changed {
         check_changed(&log.group(id), last);
     }
@@ -79,8 +82,18 @@ pub fn exercise(files: &[(&str, &[u8])]) -> bool {
     true
 }
 
+/// Whether there is no number left for another file. No log gets there, but what is forged does.
+fn is_used_up(disk: &SimFiles) -> bool {
+    const LAST: u64 = u32::MAX as u64;
+    disk.image().into_keys().any(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let number = name.strip_prefix("wal-").and_then(|name| name.strip_suffix(".log"));
+        number.is_some_and(|number| u64::from_str_radix(number, 16).is_ok_and(|number| number + 4 > LAST))
+    })
+}
+
 /// Everything that a caller can ask for. Damage may be found only here, and is then an error.
-fn read(group: &GroupLog) {
+pub fn read(group: &GroupLog) {
     let state = group.raft_state();
     let all = LogIndex(0)..LogIndex(u64::MAX);
     if let Ok(entries) = group.entries(all, ENTRIES_BYTES_MAX) {

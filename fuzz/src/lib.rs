@@ -6,5 +6,6 @@
 
 mod allocation;
 pub mod directory;
+pub mod pair;
 pub mod plane;
 pub mod sealing;

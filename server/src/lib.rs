@@ -12,6 +12,7 @@ mod identity;
 pub mod node;
 pub mod peer;
 pub mod plane;
+pub mod preflight;
 pub mod service;
 mod tasks;
 pub mod telemetry;

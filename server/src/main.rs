@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use boltq_server::config::{Action, Config, Flags, Loaded, load, with_double_dashes};
 use boltq_server::node::Node;
+use boltq_server::preflight;
 use boltq_server::telemetry::start_logging;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
@@ -22,9 +23,7 @@ const EXIT_USAGE: u8 = 2;
 fn main() -> ExitCode {
     let flags = Flags::parse_from(with_double_dashes(env::args_os()));
     let action = flags.action;
-    let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
-    let environment = env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let loaded = match load(&flags, environment) {
+    let loaded = match load(&flags, env::vars_os()) {
         Ok(loaded) => loaded,
         Err(error) => return fail(&error, EXIT_USAGE),
     };
@@ -44,16 +43,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is in effect on stdout, warnings on stderr.
+/// What is in effect on stdout; on stderr, warnings and what this machine cannot do.
 fn show(loaded: &Loaded) -> ExitCode {
-    for warning in &loaded.warnings {
-        // Nobody is left to tell if this cannot be written.
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    let findings = preflight::check(&loaded.config);
+    let said = [
+        ("warning", &loaded.warnings),
+        ("warning", &findings.warnings),
+        ("error", &findings.errors),
+    ];
+    for (kind, sentences) in said {
+        for sentence in sentences {
+            // Nobody is left to tell if this cannot be written.
+            let _ = writeln!(std::io::stderr(), "{kind}: {sentence}");
+        }
     }
     match std::io::stdout().write_all(loaded.in_effect.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => fail(&error, 1),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => fail(&error, 1),
+        _ if findings.errors.is_empty() => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_USAGE),
     }
 }
 

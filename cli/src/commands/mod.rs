@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::args::{Args, Command};
 use crate::connect::Server;
 use crate::error::CliError;
-use crate::printer::Printer;
+use crate::printer::{Printer, printable_lines};
 
 /// What every command works with.
 struct Context {
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Consume(consume) => consume::run(&mut context, &consume).await,
         Command::Ack(ack) => ack::run(&mut context, &ack).await,
         Command::Nack(nack) => nack::run(&mut context, &nack).await,
-        Command::Stats => stats::run(&mut context).await,
+        Command::Stats(current) => stats::run(&mut context, current).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
 /// Says something that is not the result.
 fn note(text: impl Display) {
     // Nobody can be told that stderr is closed, and the result does not depend on it.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable_lines(&text.to_string()));
 }
 
 /// A duration for the wire.

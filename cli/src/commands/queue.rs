@@ -5,7 +5,7 @@ use boltq_proto::queue::v1::{
 };
 
 use super::{Context, note};
-use crate::args::{Queue, QueueName};
+use crate::args::{Current, Queue, QueueName};
 use crate::connect::answer;
 use crate::error::CliError;
 use crate::printer::{self, Delivered, Purged, Queues};
@@ -15,18 +15,28 @@ const PAGE_QUEUES: u32 = 1_000;
 
 pub(super) async fn run(context: &mut Context, queue: Queue) -> Result<(), CliError> {
     match queue {
-        Queue::List { prefix } => list(context, &prefix).await,
-        Queue::Get(QueueName { queue }) => get(context, queue).await,
-        Queue::Peek {
-            name: QueueName { queue },
-            max,
-        } => peek(context, queue, max).await,
+        Queue::List { prefix, current } => list(context, &prefix, current).await,
+        Queue::Get { name, current } => {
+            let request = GetQueueRequest {
+                queue: name.queue,
+                linearizable: current.linearizable,
+            };
+            get(context, request).await
+        }
+        Queue::Peek { name, max, current } => {
+            let request = PeekRequest {
+                queue: name.queue,
+                max_messages: max,
+                linearizable: current.linearizable,
+            };
+            peek(context, request).await
+        }
         Queue::Purge(QueueName { queue }) => purge(context, queue).await,
         Queue::PurgeDeadLetters(QueueName { queue }) => purge_dead_letters(context, queue).await,
     }
 }
 
-async fn list(context: &mut Context, prefix: &str) -> Result<(), CliError> {
+async fn list(context: &mut Context, prefix: &str, current: Current) -> Result<(), CliError> {
     let mut client = context.server.queues();
     let mut queues = Vec::new();
     let mut page_token = String::new();
@@ -35,6 +45,7 @@ async fn list(context: &mut Context, prefix: &str) -> Result<(), CliError> {
             page_size: PAGE_QUEUES,
             page_token,
             prefix: prefix.to_owned(),
+            linearizable: current.linearizable,
         };
         let ListQueuesResponse {
             queues: page,
@@ -53,9 +64,9 @@ async fn list(context: &mut Context, prefix: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn get(context: &mut Context, queue: String) -> Result<(), CliError> {
+async fn get(context: &mut Context, request: GetQueueRequest) -> Result<(), CliError> {
     let mut client = context.server.queues();
-    let response = answer(client.get_queue(GetQueueRequest { queue }), None).await?;
+    let response = answer(client.get_queue(request), None).await?;
     let queue = response
         .queue
         .ok_or_else(|| CliError::BadAnswer("no queue in it".to_owned()))?;
@@ -63,16 +74,9 @@ async fn get(context: &mut Context, queue: String) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn peek(context: &mut Context, queue: String, max: u32) -> Result<(), CliError> {
+async fn peek(context: &mut Context, request: PeekRequest) -> Result<(), CliError> {
     let mut client = context.server.queues();
-    let response = answer(
-        client.peek(PeekRequest {
-            queue,
-            max_messages: max,
-        }),
-        None,
-    )
-    .await?;
+    let response = answer(client.peek(request), None).await?;
     if response.deliveries.is_empty() {
         note("no message is ready");
     }

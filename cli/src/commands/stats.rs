@@ -3,13 +3,14 @@
 use boltq_proto::admin::v1::{GetStatsRequest, GetStatsResponse, StorageStats};
 
 use super::Context;
+use crate::args::Current;
 use crate::connect::answer;
 use crate::error::CliError;
 use crate::printer::{Stats, Storage};
 
-pub(super) async fn run(context: &mut Context) -> Result<(), CliError> {
+pub(super) async fn run(context: &mut Context, Current { linearizable }: Current) -> Result<(), CliError> {
     let mut admin = context.server.admin();
-    let stats = answer(admin.get_stats(GetStatsRequest {}), None).await?;
+    let stats = answer(admin.get_stats(GetStatsRequest { linearizable }), None).await?;
     context.printer.print(&Stats::from(stats))?;
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use boltq_proto::cluster::v1 as pb;
 use serde::Serialize;
 
-use super::table::{columns, pairs, printable};
+use super::plain::printable;
+use super::table::{columns, pairs};
 use super::{Show, json};
 
 /// As `boltq.cluster.v1.GetStatusResponse`; without clustering, `enabled` is all there is.
@@ -20,6 +21,7 @@ pub(crate) struct ClusterStatus {
 struct Cluster {
     node: Node,
     cluster_id: String,
+    removed: bool,
     nodes: Vec<Node>,
     groups: Vec<Group>,
 }
@@ -81,6 +83,7 @@ impl Show for ClusterStatus {
         let Some(Cluster {
             node,
             cluster_id,
+            removed,
             nodes,
             groups,
         }) = &self.cluster
@@ -92,10 +95,13 @@ impl Show for ClusterStatus {
         } else {
             cluster_id
         };
-        pairs(
-            &[("cluster", &cluster_id), ("this node", &printable(&node.node_id))],
-            out,
-        )?;
+        pairs(&[("cluster", &cluster_id), ("this node", &node.node_id)], out)?;
+        if *removed {
+            writeln!(
+                out,
+                "this node was removed from the cluster; what it shows is as old as that"
+            )?;
+        }
         if !nodes.is_empty() {
             writeln!(out)?;
         }
@@ -137,7 +143,12 @@ impl Show for Left {
 
 impl Show for Transferred {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{} is led by {}", self.group, printable(&self.leader.node_id))
+        writeln!(
+            out,
+            "{} is led by {}",
+            printable(&self.group),
+            printable(&self.leader.node_id)
+        )
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -152,12 +163,12 @@ impl Node {
 
     fn row(&self) -> [String; 6] {
         [
-            printable(&self.node_id),
+            self.node_id.clone(),
             self.role().to_owned(),
-            printable(&self.messaging_address),
-            printable(&self.admin_address),
-            printable(&self.raft_address),
-            printable(&self.version),
+            self.messaging_address.clone(),
+            self.admin_address.clone(),
+            self.raft_address.clone(),
+            self.version.clone(),
         ]
     }
 }
@@ -171,9 +182,9 @@ impl Group {
         };
         let members: Vec<_> = self.members.iter().map(Member::brief).collect();
         [
-            printable(&self.name),
+            self.name.clone(),
             self.state.to_ascii_lowercase(),
-            printable(leader),
+            leader.to_owned(),
             self.term.to_string(),
             self.last_index.to_string(),
             self.applied_index.to_string(),
@@ -189,8 +200,8 @@ impl Member {
         let lag = self.lag.filter(|lag| *lag > 0).map(|lag| format!("lag {lag}"));
         let special: Vec<_> = learner.into_iter().chain(lag).collect();
         match special.is_empty() {
-            true => printable(&self.node_id),
-            false => format!("{} ({})", printable(&self.node_id), special.join(", ")),
+            true => self.node_id.clone(),
+            false => format!("{} ({})", self.node_id, special.join(", ")),
         }
     }
 }
@@ -203,10 +214,12 @@ impl From<pb::GetStatusResponse> for ClusterStatus {
             cluster_id,
             nodes,
             groups,
+            removed,
         } = status;
         let cluster = enabled.then(|| Cluster {
             node: node.unwrap_or_default().into(),
             cluster_id,
+            removed,
             nodes: nodes.into_iter().map(Node::from).collect(),
             groups: groups.into_iter().map(Group::from).collect(),
         });
@@ -320,6 +333,7 @@ mod tests {
         ClusterStatus::from(pb::GetStatusResponse {
             enabled: true,
             node: Some(node("n1", true)),
+            removed: false,
             cluster_id: "00000000000000ff".into(),
             nodes: vec![node("n1", true), node("n4", false)],
             groups: vec![
@@ -344,6 +358,17 @@ meta   candidate  -          4  90211    90210  n1
 queue  leader     n1         4  90211    90210  n1, n2 (lag 3), n4 (learner)
 ";
         assert_eq!(shown(Format::Table, &status()), expected);
+    }
+
+    #[test]
+    fn a_node_that_was_removed_says_so() {
+        let mut removed = status();
+        removed.cluster.as_mut().unwrap().removed = true;
+        let table = shown(Format::Table, &removed);
+        assert!(
+            table.contains("\nthis node was removed from the cluster; what it shows is as old as that\n"),
+            "{table}"
+        );
     }
 
     #[test]

@@ -7,14 +7,29 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::ser::Formatter;
 use serde_json::value::RawValue;
 
+use super::plain::json_escaped;
 use super::{Delivered, Payload};
 
 /// One object, one line.
 pub(crate) fn line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, ForTerminals))?;
     out.write_all(b"\n")
+}
+
+/// Compact, and what a terminal would act on is escaped also where JSON does not ask for that.
+struct ForTerminals;
+
+impl Formatter for ForTerminals {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        writer.write_all(json_escaped(fragment).as_bytes())
+    }
+
+    fn write_raw_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        writer.write_all(json_escaped(fragment).as_bytes())
+    }
 }
 
 /// A payload as JSON carries it.
@@ -96,6 +111,36 @@ mod tests {
                 "\n",
             )
         );
+    }
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_escaped_wherever_it_stands() {
+        let tricks = "\u{202e}\u{2066}\u{200f}\u{9b}\u{7f}";
+        let mut message = Delivered {
+            content_type: tricks.into(),
+            headers: [(tricks.to_owned(), tricks.to_owned())].into(),
+            ..delivered()
+        };
+        for (payload, is_json) in [(tricks.to_owned(), false), (format!("[\"{tricks}\"]"), true)] {
+            message.payload = Payload {
+                bytes: Bytes::from(payload.clone()),
+                is_json,
+            };
+            let mut out = Vec::new();
+            line(&message, &mut out).unwrap();
+            let shown = String::from_utf8(out).unwrap();
+            assert!(shown.is_ascii() && !shown.contains('\u{7f}'), "{shown}");
+            let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let expected = match is_json {
+                true => serde_json::from_str(&payload).unwrap(),
+                false => serde_json::Value::from(payload),
+            };
+            assert_eq!(read["payload"], expected);
+            assert_eq!(
+                (&read["content_type"], &read["headers"][tricks]),
+                (&tricks.into(), &tricks.into())
+            );
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod json;
+mod plain;
 mod table;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::args::Format;
 use crate::error::CliError;
 
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
+pub(crate) use plain::printable_lines;
 
 /// A result that can be printed.
 pub(crate) trait Show {

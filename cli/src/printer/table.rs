@@ -1,11 +1,13 @@
 //! Text for people: aligned, and safe to show on a terminal whatever a publisher put into a message.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use super::plain::{directed, printable};
 use super::{
     BulkPublished, Delivered, Health, Payload, Published, PublishedId, Purged, Queue, Queues, Settled, Show, Stats,
     Storage, json,
@@ -47,8 +49,9 @@ show!(BulkPublished<'_>, |bulk, out| {
     } = bulk;
     write!(
         out,
-        "published {} to {queue} in {seconds:.2} s",
-        count(*published, "message")
+        "published {} to {} in {seconds:.2} s",
+        count(*published, "message"),
+        printable(queue)
     )?;
     match refused {
         0 => writeln!(out),
@@ -57,7 +60,7 @@ show!(BulkPublished<'_>, |bulk, out| {
 });
 show!(Purged<'_>, |purged, out| {
     let Purged { what, queue, purged } = purged;
-    writeln!(out, "purged {} from {queue}", count(*purged, what))
+    writeln!(out, "purged {} from {}", count(*purged, what), printable(queue))
 });
 show!(Settled, |settled, out| writeln!(
     out,
@@ -68,40 +71,32 @@ show!(Settled, |settled, out| writeln!(
 show!(Delivered, delivered);
 show!(Stats, stats);
 show!(Queue, |queue, out| {
-    let Queue {
-        name,
-        ready,
-        leased,
-        delayed,
-        dead_letters,
-        consumers,
-    } = queue;
-    let rows: [(&str, &dyn Display); 6] = [
-        ("name", name),
-        ("ready", ready),
-        ("leased", leased),
-        ("delayed", delayed),
-        ("dead letters", dead_letters),
-        ("consumers", consumers),
-    ];
+    let labels = ["name", "ready", "leased", "delayed", "dead letters", "consumers"];
+    let cells = queue.cells();
+    let rows: [(&str, &dyn Display); 6] = std::array::from_fn(|i| (labels[i], &cells[i] as &dyn Display));
     pairs(&rows, out)
 });
+
+impl Queue {
+    /// All that is shown of a queue, in its order.
+    fn cells(&self) -> [String; 6] {
+        let Self {
+            name,
+            ready,
+            leased,
+            delayed,
+            dead_letters,
+            consumers,
+        } = self;
+        [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
+    }
+}
 
 impl Show for Queues {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let header = ["QUEUE", "READY", "LEASED", "DELAYED", "DEAD LETTERS", "CONSUMERS"];
-        let rows = self.0.iter().map(|queue| {
-            let Queue {
-                name,
-                ready,
-                leased,
-                delayed,
-                dead_letters,
-                consumers,
-            } = queue;
-            [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
-        });
-        columns(header, &rows.collect::<Vec<_>>(), out)
+        let rows: Vec<_> = self.0.iter().map(Queue::cells).collect();
+        columns(header, &rows, out)
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -109,26 +104,28 @@ impl Show for Queues {
     }
 }
 
-/// One `name  value` a line, the values aligned.
+/// One `name  value` a line, the values aligned and printable.
 pub(super) fn pairs(rows: &[(&str, &dyn Display)], out: &mut dyn Write) -> io::Result<()> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     rows.iter()
-        .try_for_each(|(name, value)| writeln!(out, "{name:width$}  {value}"))
+        .try_for_each(|(name, value)| writeln!(out, "{name:width$}  {}", printable(&value.to_string())))
 }
 
-/// Columns of numbers to the right, others to the left. No header without rows.
+/// Columns of numbers to the right, others to the left, all printable. No header without rows.
 pub(super) fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let header = header.map(str::to_owned);
+    let rows = rows.iter();
+    let rows: Vec<[Cow<'_, str>; N]> = rows.map(|row| row.each_ref().map(|cell| printable(cell))).collect();
+    let header = header.map(Cow::Borrowed);
     let width: [usize; N] = std::array::from_fn(|i| {
         let cells = rows.iter().chain([&header]);
         cells.map(|row| row[i].chars().count()).max().unwrap_or_default()
     });
-    let is_number = |cell: &String| !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |cell: &str| !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
     let numbers: [bool; N] = std::array::from_fn(|i| i > 0 && rows.iter().all(|row| is_number(&row[i])));
-    for row in [&header].into_iter().chain(rows) {
+    for row in [&header].into_iter().chain(&rows) {
         for (i, cell) in row.iter().enumerate() {
             let gap = if i > 0 { "  " } else { "" };
             let width = width[i];
@@ -178,19 +175,14 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A payload that a terminal shows as it is. Control characters could move its cursor and hide what was printed.
-fn text(payload: &Payload) -> Option<&str> {
-    let text = std::str::from_utf8(&payload.bytes).ok()?;
-    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
-    text.chars().all(is_plain).then_some(text)
-}
-
-pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    text.chars().map(shown).collect()
+/// A payload that a terminal shows as it is. Control characters could move its cursor and hide what was printed. Lines after
+/// the first stand below it, so that none can pass for one of ours.
+fn text(payload: &Payload) -> Option<String> {
+    let text = std::str::from_utf8(&payload.bytes).ok()?.replace("\r\n", "\n");
+    let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    text.chars()
+        .all(is_text)
+        .then(|| directed(&text).replace('\n', "\n          "))
 }
 
 fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
@@ -274,6 +266,8 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use bytes::Bytes;
 
     use super::super::tests::{delivered, shown};
@@ -315,6 +309,76 @@ payload   hello
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(text.contains("base64    G1sySg==\n"), "{text}");
         assert!(text.contains("header    evil\\r=\\u{1b}]0;\\u{9b}\n"), "{text}");
+    }
+
+    #[test]
+    fn what_sets_the_direction_of_text_is_escaped_wherever_it_stands() {
+        let trick = "pay\u{202e}eid";
+        let mut message = delivered();
+        message.payload.bytes = Bytes::from_static(trick.as_bytes());
+        message.headers.insert(trick.into(), trick.into());
+        message.content_type = trick.into();
+        let stats = Stats {
+            queues: [(trick.to_owned(), 1)].into(),
+            version: trick.into(),
+            ..stats_of_nothing()
+        };
+        let purged = Purged {
+            what: "message",
+            queue: trick,
+            purged: 1,
+        };
+        let bulk = BulkPublished {
+            queue: trick,
+            published: 1,
+            refused: 0,
+            seconds: 1.0,
+        };
+        for text in [
+            shown(Format::Table, &message),
+            shown(Format::Table, &queue(trick, 1)),
+            shown(Format::Table, &Queues(vec![queue(trick, 1)])),
+            shown(Format::Table, &stats),
+            shown(Format::Table, &purged),
+            shown(Format::Table, &bulk),
+        ] {
+            assert!(text.is_ascii() && text.contains("pay\\u{202e}eid"), "{text:?}");
+        }
+    }
+
+    fn stats_of_nothing() -> Stats {
+        Stats {
+            queues: BTreeMap::new(),
+            dead_letters: BTreeMap::new(),
+            pending: 0,
+            delayed: 0,
+            published: 0,
+            consumed: 0,
+            acked: 0,
+            nacked: 0,
+            expired: 0,
+            dead_lettered: 0,
+            uptime: prost_types::Duration::default(),
+            version: String::new(),
+            storage: Storage {
+                mode: String::new(),
+                bytes: 0,
+                writable: true,
+            },
+        }
+    }
+
+    #[test]
+    fn no_line_of_a_payload_can_pass_for_one_of_ours() {
+        let mut message = delivered();
+        message.payload.bytes = Bytes::from_static(b"one\r\n\ttwo\nid        0");
+        let text = shown(Format::Table, &message);
+        assert!(
+            text.ends_with("payload   one\n          \ttwo\n          id        0\n\n"),
+            "{text}"
+        );
+        message.payload.bytes = Bytes::from_static(b"seen\rhides");
+        assert!(shown(Format::Table, &message).contains("base64    "));
     }
 
     #[test]

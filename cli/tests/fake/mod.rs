@@ -48,6 +48,8 @@ pub(crate) struct Asked {
     pub(crate) joined: Vec<JoinRequest>,
     pub(crate) left: Vec<String>,
     pub(crate) transferred: Vec<TransferLeadershipRequest>,
+    /// Of the calls that only look, whether each had to be current.
+    pub(crate) linearizable: Vec<bool>,
 }
 
 #[derive(Clone, Default)]
@@ -293,7 +295,9 @@ impl QueueService for Service {
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Answer<PeekResponse> {
-        let count = request.into_inner().max_messages as usize;
+        let request = request.into_inner();
+        self.looked(request.linearizable);
+        let count = request.max_messages as usize;
         let deliveries = self.deliveries.lock().unwrap().iter().take(count).cloned().collect();
         Ok(Response::new(PeekResponse { deliveries }))
     }
@@ -310,7 +314,9 @@ impl QueueService for Service {
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Answer<ListQueuesResponse> {
-        let response = match request.into_inner().page_token.as_str() {
+        let request = request.into_inner();
+        self.looked(request.linearizable);
+        let response = match request.page_token.as_str() {
             "" => ListQueuesResponse {
                 queues: vec![queue("a"), queue("b")],
                 next_page_token: "more".into(),
@@ -324,12 +330,18 @@ impl QueueService for Service {
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Answer<GetQueueResponse> {
-        let queue = Some(queue(&request.into_inner().queue));
+        let request = request.into_inner();
+        self.looked(request.linearizable);
+        let queue = Some(queue(&request.queue));
         Ok(Response::new(GetQueueResponse { queue }))
     }
 }
 
 impl Service {
+    fn looked(&self, linearizable: bool) {
+        self.asked.lock().unwrap().linearizable.push(linearizable);
+    }
+
     fn on(&self, event: Event, responses: &UnboundedSender<Result<SubscribeResponse, Status>>) {
         let mut asked = self.asked.lock().unwrap();
         let response = match event {
@@ -360,7 +372,8 @@ impl Service {
 
 #[tonic::async_trait]
 impl AdminService for Service {
-    async fn get_stats(&self, _: Request<GetStatsRequest>) -> Answer<GetStatsResponse> {
+    async fn get_stats(&self, request: Request<GetStatsRequest>) -> Answer<GetStatsResponse> {
+        self.looked(request.into_inner().linearizable);
         Ok(Response::new(GetStatsResponse {
             queues: BTreeMap::from([("email_jobs".to_owned(), 3)]),
             dead_letters: BTreeMap::from([("email_jobs_dead_letter".to_owned(), 1)]),

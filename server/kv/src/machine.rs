@@ -66,6 +66,11 @@ pub enum Change {
         /// The version that it would have had.
         version: u64,
     },
+    /// No key has a value any more.
+    Flushed {
+        /// Higher than that of any value before.
+        version: u64,
+    },
 }
 
 /// Counts since the first start.
@@ -94,10 +99,16 @@ pub struct Cache {
 type Changes = Vec<Change>;
 
 impl Cache {
+    /// A time for reads, by a clock. No clock is behind what was written: what was over then does not come back.
+    #[must_use]
+    pub fn at(&self, now: Millis) -> Millis {
+        now.max(self.now)
+    }
+
     /// The value of a key at a time, if it has one.
     #[must_use]
     pub fn get(&self, key: &str, now: Millis) -> Option<&Entry> {
-        self.entries.get(key).filter(|entry| entry.is_alive(now))
+        self.entries.get(key).filter(|entry| entry.is_alive(self.at(now)))
     }
 
     /// Keys that a pattern names at a time, in their order, from after `after` on.
@@ -107,7 +118,7 @@ impl Cache {
         after: Option<&'a str>,
         now: Millis,
     ) -> impl Iterator<Item = (&'a str, &'a Entry)> {
-        let range = self.range(pattern, after);
+        let (range, now) = (self.range(pattern, after), self.at(now));
         range.filter(move |(key, entry)| pattern.matches(key) && entry.is_alive(now))
     }
 
@@ -131,7 +142,7 @@ impl Cache {
     /// How many keys have a value at a time.
     #[must_use]
     pub fn len(&self, now: Millis) -> usize {
-        self.entries.len() - self.entries.expired(now)
+        self.entries.len() - self.entries.expired(self.at(now))
     }
 
     /// Whether no key has a value at a time.
@@ -143,7 +154,7 @@ impl Cache {
     /// Whether there is something for [`crate::command::sweep`] to remove.
     #[must_use]
     pub fn has_expired(&self, now: Millis) -> bool {
-        self.entries.first_expired(now).is_some()
+        self.entries.first_expired(self.at(now)).is_some()
     }
 
     /// Bytes of keys and values, with those that are over and not removed yet.
@@ -297,15 +308,10 @@ impl Cache {
 
     fn flush(&mut self, changes: &mut Changes) -> Outcome {
         let count = self.entries.len() as u64;
-        let keys: Vec<Arc<str>> = self
-            .entries
-            .from(Bound::Unbounded)
-            .map(|(key, _)| key.clone())
-            .collect();
-        self.entries.clear();
-        for key in keys {
+        if count > 0 {
+            self.entries.clear();
             let version = self.next_version();
-            changes.push(Change::Removed { key, version });
+            changes.push(Change::Flushed { version });
         }
         Outcome::Removed(count)
     }

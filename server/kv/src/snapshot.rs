@@ -20,6 +20,8 @@ use crate::entries::{Entries, Entry};
 use crate::machine::{Cache, Totals};
 
 const FORMAT: u8 = 1;
+/// Of versions and counts. No cache gets there, and who counts on from it does not get over the end.
+const COUNT_MAX: u64 = 1 << 62;
 /// Of a key and its value, if both are empty.
 const ENTRY_BYTES_MIN: usize = 32;
 
@@ -60,14 +62,14 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Cache, DecodeError> {
     }
     let mut cache = Cache {
         now: Millis(reader.u64("time")?),
-        version: reader.u64("version")?,
+        version: read_count(&mut reader, "version")?,
         ..Cache::default()
     };
     cache.totals = Totals {
-        sets: reader.u64("sets")?,
-        deletes: reader.u64("deletes")?,
-        expired: reader.u64("expired")?,
-        evicted: reader.u64("evicted")?,
+        sets: read_count(&mut reader, "sets")?,
+        deletes: read_count(&mut reader, "deletes")?,
+        expired: read_count(&mut reader, "expired")?,
+        evicted: read_count(&mut reader, "evicted")?,
     };
     let count = reader.count(ENTRY_BYTES_MIN, "keys")?;
     let mut entries = Entries::default();
@@ -85,6 +87,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Cache, DecodeError> {
     reader.end("cache")?;
     cache.entries = entries;
     Ok(cache)
+}
+
+fn read_count(reader: &mut Reader<'_>, what: &'static str) -> Result<u64, DecodeError> {
+    match reader.u64(what)? {
+        count if count > COUNT_MAX => Err(invalid("it counts more than there can have been")),
+        count => Ok(count),
+    }
 }
 
 fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, DecodeError> {

@@ -145,7 +145,7 @@ impl Model {
             Ask::Flush => {
                 let count = self.rows.len() as u64;
                 self.rows.clear();
-                self.version += count;
+                self.version += u64::from(count > 0);
                 Outcome::Removed(count)
             }
             Ask::Sweep(keys_max) => {
@@ -247,6 +247,10 @@ fn follow(seen: &mut Vec<(String, u64)>, changes: Vec<Change>) {
         let (key, put) = match &change {
             Change::Put { key, version } => (key.to_string(), Some(*version)),
             Change::Removed { key, .. } => (key.to_string(), None),
+            Change::Flushed { .. } => {
+                seen.clear();
+                continue;
+            }
         };
         seen.retain(|(other, _)| *other != key);
         seen.extend(put.map(|version| (key, version)));
@@ -340,6 +344,14 @@ fn the_key_that_was_used_longest_ago_makes_room_and_never_the_one_just_set() {
     assert_eq!(cache.list(Pattern::All, None, Millis(1)).count(), 1);
     assert!(cache.get("k4", Millis(1)).is_some());
     assert_eq!(cache.totals().evicted, 3);
+}
+
+#[test]
+fn a_snapshot_that_counts_more_than_anybody_could_is_refused() {
+    let mut bytes = Cache::default().snapshot();
+    let version = 9;
+    bytes[version..version + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(Cache::restore(&bytes).is_err());
 }
 
 #[test]

@@ -160,6 +160,12 @@ pub enum AppendError {
         /// What would have been right.
         expected: LogIndex,
     },
+    /// A start would take it for damage.
+    #[error("entry {index} is higher than any entry can have")]
+    TooHigh {
+        /// What was given.
+        index: LogIndex,
+    },
     /// An entry or vote that is too long.
     #[error(
         "{bytes} bytes in one frame; at most {ENTRY_BYTES_MAX} for an entry and {} for a vote are allowed",
@@ -176,7 +182,7 @@ impl AppendError {
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Failed(_) | Self::Closed => true,
-            Self::OutOfSpace { .. } | Self::Order { .. } | Self::TooLarge { .. } => false,
+            Self::OutOfSpace { .. } | Self::Order { .. } | Self::TooHigh { .. } | Self::TooLarge { .. } => false,
         }
     }
 }
@@ -349,6 +355,12 @@ pub enum InstallError {
     /// Something was not added before.
     #[error("install: records were not added before, so this is not whole; begin again")]
     Incomplete,
+    /// There is no such entry.
+    #[error("install: the state is said to be of entry {applied}, which is higher than any entry can have")]
+    TooHigh {
+        /// The entry of the state that was to be installed.
+        applied: LogIndex,
+    },
     /// The log has left that entry behind.
     #[error(
         "install: the state is of entry {applied}, but the log of group {group} begins after entry {begins_after}, with another history"

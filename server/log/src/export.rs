@@ -221,7 +221,10 @@ fn part<'a>(now: &Row, body: &'a [u8], row: &Row) -> Result<&'a [u8], DecodeErro
         }
         at += record_bytes(body.get(at..).unwrap_or_default())?;
     }
-    Ok(&body[start..at])
+    body.get(start..at).ok_or(DecodeError::Invalid {
+        what: "row",
+        why: "it begins behind the end of its body",
+    })
 }
 
 impl Drop for Export {

@@ -11,13 +11,13 @@ use parking_lot::{Mutex, RwLock};
 use crate::checkpoint::Saved;
 use crate::config::ENTRY_BYTES_MAX;
 use crate::entries::{EntryTable, Slot};
-use crate::error::{AppendError, ReadError};
+use crate::error::{AppendError, Failure, ReadError};
 use crate::frame::{self, Kind};
 use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
 use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
-use crate::wal::{Completion, ENTRY_PREFIX_BYTES, Outgoing, VOTE_BYTES_MAX};
+use crate::wal::{Completion, ENTRY_PREFIX_BYTES, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
 
 /// Entries that are read at once from a file, in bytes.
 const READ_TOGETHER_BYTES: u64 = 256 << 10;
@@ -101,6 +101,9 @@ impl GroupLog {
             let bytes = entry.data.len();
             if bytes > ENTRY_BYTES_MAX {
                 return Err(AppendError::TooLarge { bytes: bytes as u64 });
+            }
+            if entry.id.index.0 > INDEX_MAX {
+                return Err(AppendError::TooHigh { index: entry.id.index });
             }
             if let Some(expected) = next.filter(|next| *next != entry.id.index) {
                 return Err(self.order(entry.id.index, expected));
@@ -285,7 +288,8 @@ impl GroupLog {
                 continue;
             }
             let rest = &slots[entries.len()..];
-            let together = &rest[..together(rest)];
+            // What stands behind it may not be written yet, and what is not written is in the cache.
+            let together = &rest[..together(rest, |key| disk.frames.cached(key).is_none())];
             match self.read_together(disk, together) {
                 Ok(read) => entries.extend(read),
                 // Purged or replaced meanwhile, and then the file may be gone.
@@ -346,6 +350,14 @@ impl GroupLog {
         }
     }
 
+    /// Why the log that the group shares with others takes no more writes, if it does not.
+    pub fn failure(&self) -> Option<Arc<Failure>> {
+        match &self.plane().store {
+            Store::Memory(_) => None,
+            Store::Disk(disk) => disk.wal.failure(),
+        }
+    }
+
     /// The entry before the last `bytes` of entries; none if there is not more than that. Entries up to it can be given up, if a
     /// checkpoint makes up for them, and `bytes` of them stay.
     pub fn before_last_bytes(&self, bytes: u64) -> Option<LogIndex> {
@@ -384,12 +396,15 @@ fn frame_end(slot: &Slot) -> u64 {
     u64::from(slot.key.offset) + frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64
 }
 
-/// How many entries from the first on are read at once: those after it in its file, up to a bound.
-fn together(slots: &[(EntryId, Slot)]) -> usize {
+/// How many entries from the first on are read at once: those after it in its file that are to be read at all, up to a bound.
+fn together(slots: &[(EntryId, Slot)], is_read: impl Fn(FrameKey) -> bool) -> usize {
     let Some((_, first)) = slots.first() else { return 0 };
     let near = slots[1..].iter().take_while(|(_, slot)| {
         let start = u64::from(first.key.offset);
-        slot.key.file == first.key.file && slot.key > first.key && frame_end(slot) - start <= READ_TOGETHER_BYTES
+        slot.key.file == first.key.file
+            && slot.key > first.key
+            && frame_end(slot) - start <= READ_TOGETHER_BYTES
+            && is_read(slot.key)
     });
     1 + near.count()
 }

@@ -25,6 +25,7 @@ mod dispatch;
 mod lane;
 mod leases;
 mod lending;
+mod looking;
 mod machine;
 mod notes;
 mod outcome;

@@ -1,6 +1,6 @@
 //! The queue plane of a node: the replicated machine, and the dispatch while the node leads.
 //!
-//! The calls that hand out or settle messages do something on a leader only. Elsewhere nothing is ready and nothing is
+//! The calls that hand out or settle messages do something on a leader only. Elsewhere nothing is handed out and nothing is
 //! found: ask [`Plane::is_leading`] first, and send the caller to the leader.
 //!
 //! A settlement is three steps, and the second may fail: [`Plane::claim`], then propose the command, then either
@@ -248,10 +248,12 @@ impl Plane {
         }
     }
 
-    /// Appends the first messages of a queue in delivery order, at most `max`, and changes nothing.
-    pub fn peek(&self, queue: QueueId, max: usize, out: &mut Vec<Place>) {
-        if let Some(dispatch) = &self.dispatch {
-            dispatch.peek(&self.machine, queue, max, out);
+    /// Appends the first messages of a queue in delivery order, at most `max`, and changes nothing. A node that does not
+    /// lead knows no leases: it shows what it would hand out if it began to lead now.
+    pub fn peek(&self, queue: QueueId, max: usize, now: Millis, out: &mut Vec<Place>) {
+        match &self.dispatch {
+            Some(dispatch) => dispatch.peek(&self.machine, queue, max, out),
+            None => self.machine.peek(queue, max, now, out),
         }
     }
 

@@ -171,10 +171,10 @@ fn the_recorded_snapshot_means_what_it_meant() {
     plane.lead(boltq_core::Term(1), TIME);
     let jobs = plane.queue("jobs").unwrap();
     let mut ready = Vec::new();
-    plane.peek(jobs, 99, &mut ready);
+    plane.peek(jobs, 99, TIME, &mut ready);
     assert_eq!(ready, [place(41, 1), place(32, 2), place(32, 7)]);
     plane.tick(TIME.plus(60_000), &mut Vec::new(), 99);
-    plane.peek(jobs, 99, &mut ready);
+    plane.peek(jobs, 99, TIME, &mut ready);
     assert_eq!(
         ready[3..],
         [place(41, 1), place(42, 1), place(32, 2), place(32, 5), place(32, 7)]

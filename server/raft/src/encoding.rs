@@ -66,9 +66,20 @@ pub(crate) fn to_entry(entry: RaftEntry) -> Entry {
 
 pub(crate) fn to_raft_entry(entry: Entry) -> Result<RaftEntry, DecodeError> {
     let payload = match entry.kind {
-        KIND_BLANK => EntryPayload::Blank,
+        KIND_BLANK if entry.data.is_empty() => EntryPayload::Blank,
+        KIND_BLANK => {
+            return Err(DecodeError::Invalid {
+                what: "entry",
+                why: "one without commands has data",
+            });
+        }
         KIND_COMMANDS => EntryPayload::Normal(EntryData::new(entry.data)),
-        KIND_MEMBERSHIP => EntryPayload::Membership(read_membership(&mut Reader::new(&entry.data))?),
+        KIND_MEMBERSHIP => {
+            let mut reader = Reader::new(&entry.data);
+            let membership = read_membership(&mut reader)?;
+            reader.end("membership")?;
+            EntryPayload::Membership(membership)
+        }
         kind => {
             return Err(DecodeError::Unknown {
                 what: "entry kind",
@@ -140,7 +151,9 @@ pub(crate) fn read_stored_membership(bytes: &[u8]) -> Result<StoredMembership, D
             });
         }
     };
-    Ok(StoredMembership::new(id, read_membership(&mut reader)?))
+    let stored = StoredMembership::new(id, read_membership(&mut reader)?);
+    reader.end("membership")?;
+    Ok(stored)
 }
 
 fn write_membership(membership: &Membership, out: &mut BytesMut) {
@@ -166,13 +179,16 @@ fn read_membership(reader: &mut Reader<'_>) -> Result<Membership, DecodeError> {
     for _ in 0..reader.count(4, "membership configs")? {
         let mut voters = BTreeSet::new();
         for _ in 0..reader.count(8, "membership voters")? {
-            voters.insert(reader.u64("voter")?);
+            let voter = reader.u64("voter")?;
+            check_order(voters.last(), voter)?;
+            voters.insert(voter);
         }
         configs.push(voters);
     }
     let mut nodes = BTreeMap::new();
     for _ in 0..reader.count(12, "membership nodes")? {
         let id = reader.u64("node")?;
+        check_order(nodes.last_key_value().map(|(last, _)| last), id)?;
         nodes.insert(
             id,
             BasicNode {
@@ -187,6 +203,17 @@ fn read_membership(reader: &mut Reader<'_>) -> Result<Membership, DecodeError> {
     Membership::new(configs, nodes).map_err(|_| DecodeError::Invalid {
         what: "membership",
         why: "a voter is not among the nodes",
+    })
+}
+
+/// A membership has one form only.
+fn check_order(last: Option<&u64>, next: u64) -> Result<(), DecodeError> {
+    if last.is_none_or(|last| *last < next) {
+        return Ok(());
+    }
+    Err(DecodeError::Invalid {
+        what: "membership",
+        why: "its nodes are not in order",
     })
 }
 
@@ -224,6 +251,8 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(read_stored_membership(&bytes[..end]).is_err(), "{end}");
         }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(read_stored_membership(&longer).is_err());
         let empty = StoredMembership::default();
         assert_eq!(read_stored_membership(&write_stored_membership(&empty)), Ok(empty));
     }

@@ -1,6 +1,6 @@
 //! What can come out of a group.
 
-use boltq_core::{DecodeError, GroupId, NodeId};
+use boltq_core::{DecodeError, GroupId, LogIndex, NodeId};
 
 /// Everything that can come out of [`crate::Group::propose`].
 #[derive(Debug, Clone, thiserror::Error)]
@@ -41,6 +41,29 @@ pub enum InSyncError {
         /// What is asked for.
         wanted: usize,
     },
+}
+
+/// Why a read cannot be made sure to be current. What the node has can be read nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Nobody is known to lead the group.
+    #[error("nobody is known to lead the group")]
+    NoLeader,
+    /// The leader does not reach a majority of the voters, which may have elected another one.
+    #[error("the leader does not reach a majority of the nodes")]
+    NoMajority,
+    /// The leader does not answer.
+    #[error("the leader was not reached: {0}")]
+    NotReached(String),
+    /// This node lags.
+    #[error("this node has not applied entry {wanted} in time")]
+    Behind {
+        /// Up to which everything was committed.
+        wanted: LogIndex,
+    },
+    /// The group stopped.
+    #[error("the group stopped")]
+    Stopped,
 }
 
 /// Why the members of a group were not changed.

@@ -19,6 +19,7 @@ use crate::config::GroupConfig;
 use crate::entry::Commands;
 use crate::error::{ApplyError, GroupError};
 use crate::in_sync::{self, InSync};
+use crate::metrics::{GroupFigures, Metrics};
 use crate::network::Network;
 use crate::proposer::Proposer;
 use crate::snapshot::Installing;
@@ -74,6 +75,7 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+    pub(crate) metrics: Metrics,
     /// What keeps this node from leading.
     pub(crate) standing: watch::Sender<Standing>,
     /// Whether the handler was told that this node leads.
@@ -91,6 +93,7 @@ impl Progress {
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
+            metrics: Metrics::default(),
             standing: watch::Sender::new(Standing::Fit),
             leading: watch::Sender::new(false),
         }
@@ -149,7 +152,7 @@ pub struct GroupStatus {
     pub failed: Option<String>,
 }
 
-type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
+pub(crate) type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
 
 /// Handle of a group; clones are cheap and share it.
 pub struct Group<H: GroupHandler> {
@@ -160,6 +163,8 @@ pub(crate) struct Inner<H: GroupHandler> {
     pub(crate) config: GroupConfig,
     pub(crate) raft: Raft<H>,
     pub(crate) log: GroupLog,
+    /// Until the group stops: a transport may hold its receivers, of which this is one.
+    transport: Mutex<Option<Arc<dyn Transport>>>,
     installing: Arc<Installing>,
     pub(crate) handler: Arc<H>,
     pub(crate) proposer: Proposer<H::Outcome>,
@@ -210,12 +215,13 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport: Arc::new(Quiet::new(transport, progress.standing.subscribe())),
+                transport: Arc::new(Quiet::new(transport.clone(), progress.standing.subscribe())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),
+                progress: progress.clone(),
             },
-            LogStore::new(log.clone(), installing.clone()),
+            LogStore::new(log.clone(), installing.clone(), progress.clone()),
             machine,
         )
         .await
@@ -226,6 +232,7 @@ impl<H: GroupHandler> Group<H> {
             config,
             raft,
             log,
+            transport: Mutex::new(Some(transport)),
             installing,
             handler,
             proposer,
@@ -259,12 +266,27 @@ impl<H: GroupHandler> Group<H> {
         }
     }
 
-    pub(crate) fn node(&self) -> NodeId {
-        self.inner.config.node
+    /// What the group has counted since its start.
+    #[must_use]
+    pub fn figures(&self) -> GroupFigures {
+        self.inner.progress.metrics.get()
+    }
+
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        self.inner.progress.clone()
     }
 
     pub(crate) fn raft(&self) -> &Raft<H> {
         &self.inner.raft
+    }
+
+    /// Nothing once the group stops.
+    pub(crate) fn transport(&self) -> Option<Arc<dyn Transport>> {
+        self.inner.transport.lock().clone()
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.inner.config.node
     }
 
     pub(crate) fn installing(&self) -> Arc<Installing> {
@@ -314,6 +336,10 @@ impl<H: GroupHandler> Group<H> {
             if let Err(error) = &metrics.borrow_watched().running_state {
                 return error.to_string();
             }
+            // A follower that has nothing to write would not come upon it: a snapshot is refused before openraft knows of it.
+            if let Some(failure) = self.inner.log.failure() {
+                return failure.to_string();
+            }
             tokio::select! {
                 // Not by waiting for a change: the metrics change with every entry.
                 () = tokio::time::sleep(FAILURE_POLL) => {}
@@ -336,6 +362,7 @@ impl<H: GroupHandler> Group<H> {
         if let Some(in_sync) = &self.inner.in_sync {
             in_sync.close();
         }
+        self.inner.transport.lock().take();
         if let Ok(Err(error)) = tokio::time::timeout(SHUTDOWN_MAX, self.inner.raft.shutdown()).await {
             tracing::warn!(group = %self.inner.config.group, %error, "openraft did not stop cleanly");
         }
@@ -424,6 +451,9 @@ fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
         election_timeout_min: millis(config.election.0),
         election_timeout_max: millis(config.election.1),
         enable_pre_vote: Some(true),
+        // A leader without a majority falls silent for every other one of these: its heartbeats would keep those that it
+        // still reaches from voting for another one. No shorter time is allowed.
+        quorum_loss_probe_interval: Some(millis(config.election.1 * 2)),
         // A node that was away would have to be told of every entry that it has not applied yet before it may lead.
         enable_leader_restore: Some(false),
         // A follower may have lost what it confirmed, by a power loss if syncs are not waited for, or because its data was set

@@ -48,6 +48,7 @@ impl<H: GroupHandler> Inner<H> {
                 && self.confirm_leadership(term).await
             {
                 leading = leads;
+                tokio::spawn(self.clone().finish_change(term));
             }
             if leads != leading {
                 continue;

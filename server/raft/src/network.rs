@@ -6,13 +6,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use boltq_core::{DecodeError, GroupId, NodeId};
 use boltq_log::GroupLog;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use openraft::base::{BoxStream, OptionalSend};
 use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
 use openraft::impls::BasicNode;
@@ -23,6 +23,7 @@ use openraft::raft::{
 };
 use openraft::{RPCTypes, RaftNetworkFactory};
 
+use crate::group::Progress;
 use crate::snapshot::{self, SnapshotData};
 use crate::transport::{Peer, Transport, TransportError};
 use crate::types::{LogId, TypeConfig, Vote};
@@ -42,6 +43,7 @@ pub(crate) struct Network {
     pub(crate) group: GroupId,
     pub(crate) node: NodeId,
     pub(crate) log: GroupLog,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {
@@ -53,6 +55,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
             group: self.group,
             node: self.node,
             log: self.log.clone(),
+            progress: self.progress.clone(),
             peer: Peer {
                 node: NodeId(target),
                 address: node.addr.clone(),
@@ -68,6 +71,7 @@ pub(crate) struct Client {
     group: GroupId,
     node: NodeId,
     log: GroupLog,
+    progress: Arc<Progress>,
     peer: Peer,
 }
 
@@ -202,14 +206,21 @@ impl RaftNetworkV2<TypeConfig> for Client {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let chunks = snapshot::chunks(&self.log, vote);
+        let (progress, begun) = (self.progress.clone(), Instant::now());
+        let chunks =
+            snapshot::chunks(&self.log, vote).inspect_ok(move |chunk| progress.metrics.sent.bytes(chunk.len()));
         let sending = self
             .transport
-            .send(&self.peer, self.group, chunks, SNAPSHOT_PROGRESS_MAX);
+            .send(&self.peer, self.group, chunks.boxed(), SNAPSHOT_PROGRESS_MAX);
+        let sent = &self.progress.metrics.sent;
         let answer = tokio::select! {
-            closed = cancel => return Err(closed.into()),
+            closed = cancel => {
+                sent.ended(false, begun.elapsed());
+                return Err(closed.into());
+            }
             answer = sending => answer,
         };
+        sent.ended(answer.is_ok(), begun.elapsed());
         let answer =
             answer.map_err(|error| self.rpc_error(&error, RPCTypes::InstallSnapshot, SNAPSHOT_PROGRESS_MAX))?;
         let vote = wire::decode_snapshot_answer(&answer).map_err(|error| unreadable(&error))?;

@@ -1,16 +1,21 @@
 //! What other nodes want from a group.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use boltq_core::DecodeError;
 use boltq_log::GroupLog;
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt};
 use openraft::Snapshot;
 use openraft::raft::AppendEntriesResponse;
 
 use crate::encoding::{read_stored_membership, to_log_id};
-use crate::group::{Group, GroupHandler};
-use crate::snapshot::{Receiving, SnapshotData};
+use crate::group::{Group, GroupHandler, Raft};
+use crate::read::own_read_index;
+use crate::snapshot::{Installing, Receiving, SnapshotData};
 use crate::transport::Receiver;
 use crate::types::SnapshotMeta;
 use crate::wire::{self, Request};
@@ -40,6 +45,7 @@ impl<H: GroupHandler> Receiver for Group<H> {
                     let answer = answer.map_err(|error| error.to_string())?;
                     Ok(wire::encode_transfer_answer(&answer))
                 }
+                Request::ReadIndex => Ok(wire::encode_read_index_answer(own_read_index::<H>(raft).await)),
             }
         })
     }
@@ -49,24 +55,39 @@ impl<H: GroupHandler> Receiver for Group<H> {
         chunks: BoxStream<'static, Result<Bytes, String>>,
     ) -> BoxFuture<'static, Result<Bytes, String>> {
         let (raft, log, installing) = (self.raft().clone(), self.log().clone(), self.installing());
+        let (progress, begun) = (self.progress(), Instant::now());
+        let counting = progress.clone();
+        let chunks = chunks.inspect_ok(move |chunk| counting.metrics.installed.bytes(chunk.len()));
         Box::pin(async move {
-            let receiving = receive_snapshot(log, chunks).await?;
-            let vote = receiving.vote();
-            let received = receiving.end(installing.begin())?;
-            let membership = read_stored_membership(received.membership()).map_err(|error| unreadable(&error))?;
-            let meta = SnapshotMeta {
-                last_log_id: Some(to_log_id(received.applied)),
-                last_membership: membership,
-            };
-            let snapshot = Snapshot {
-                meta,
-                snapshot: SnapshotData::Received(Box::new(received)),
-            };
-            let answer = raft.install_full_snapshot(vote, snapshot).await;
-            let answer = answer.map_err(|error| error.to_string())?;
-            Ok(wire::encode_snapshot_answer(&answer.vote))
+            let installed = install(raft, log, installing, chunks.boxed()).await;
+            progress.metrics.installed.ended(installed.is_ok(), begun.elapsed());
+            installed
         })
     }
+}
+
+/// Keeps the log only as long as it writes to it: a group that stops meanwhile gives it back.
+async fn install<H: GroupHandler>(
+    raft: Raft<H>,
+    log: GroupLog,
+    installing: Arc<Installing>,
+    chunks: BoxStream<'static, Result<Bytes, String>>,
+) -> Result<Bytes, String> {
+    let receiving = receive_snapshot(log, chunks).await?;
+    let vote = receiving.vote();
+    let received = receiving.end(installing.begin())?;
+    let membership = read_stored_membership(received.membership()).map_err(|error| unreadable(&error))?;
+    let meta = SnapshotMeta {
+        last_log_id: Some(to_log_id(received.applied)),
+        last_membership: membership,
+    };
+    let snapshot = Snapshot {
+        meta,
+        snapshot: SnapshotData::Received(Box::new(received)),
+    };
+    let answer = raft.install_full_snapshot(vote, snapshot).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    Ok(wire::encode_snapshot_answer(&answer.vote))
 }
 
 /// Takes chunks as they come; the device is written on a thread that may block.

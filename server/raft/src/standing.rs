@@ -87,8 +87,10 @@ impl<H: GroupHandler> Inner<H> {
         }
     }
 
+    /// It still leads, as the other node has not taken over yet.
     fn is_retiring(&self) -> bool {
-        matches!(*self.progress.standing.borrow(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
+        self.leads_others()
+            && matches!(*self.progress.standing.borrow(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
     }
 
     /// Stops to lead before another node is asked to: that one does not wait until what this one knows of the others is old.

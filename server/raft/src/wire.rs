@@ -8,6 +8,7 @@
 //! vote     vote, last log id ?, u8 leadership transfer        (also for pre-votes)
 //! transfer vote, u64 node, last log id ?
 //! snapshot vote, log id, u32 length, membership               (the head of a transfer, see `snapshot`)
+//! read     nothing; the answer is u8 outcome, and with an index u64
 //!
 //! vote     u64 term, u64 node, u8 committed
 //! log id   u64 term, u64 leader, u64 index
@@ -38,6 +39,16 @@ pub(crate) enum Request {
     Vote(VoteRequest<TypeConfig>),
     PreVote(VoteRequest<TypeConfig>),
     Transfer(TransferLeaderRequest<TypeConfig>),
+    ReadIndex,
+}
+
+/// The answer to [`Request::ReadIndex`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadIndex {
+    Is(LogIndex),
+    NotLeader,
+    NoMajority,
+    Stopped,
 }
 
 mod kind {
@@ -46,6 +57,7 @@ mod kind {
     pub(super) const PRE_VOTE: u8 = 3;
     pub(super) const TRANSFER: u8 = 4;
     pub(super) const SNAPSHOT: u8 = 5;
+    pub(super) const READ_INDEX: u8 = 6;
 }
 
 mod append {
@@ -61,6 +73,13 @@ mod transfer {
     pub(super) const NOT_FLUSHED: u8 = 2;
 }
 
+mod read_index {
+    pub(super) const IS: u8 = 0;
+    pub(super) const NOT_LEADER: u8 = 1;
+    pub(super) const NO_MAJORITY: u8 = 2;
+    pub(super) const STOPPED: u8 = 3;
+}
+
 impl Request {
     pub(crate) fn encode(self) -> Bytes {
         match self {
@@ -74,6 +93,7 @@ impl Request {
                 put_log_id(&mut out, request.last_log_id());
                 out.freeze()
             }
+            Self::ReadIndex => head(kind::READ_INDEX, 0).freeze(),
         }
     }
 
@@ -88,6 +108,7 @@ impl Request {
                 let (from, to) = (read_vote(&mut reader)?, reader.u64("target of a transfer")?);
                 Self::Transfer(TransferLeaderRequest::new(from, to, read_log_id(&mut reader)?))
             }
+            kind::READ_INDEX => Self::ReadIndex,
             kind => return Err(unknown("request kind", kind)),
         };
         reader.end("request")?;
@@ -231,6 +252,34 @@ pub(crate) fn decode_transfer_answer(bytes: &[u8]) -> Result<TransferLeaderRespo
     Ok(answer)
 }
 
+pub(crate) fn encode_read_index_answer(answer: ReadIndex) -> Bytes {
+    let mut out = head(kind::READ_INDEX, 9);
+    match answer {
+        ReadIndex::Is(index) => {
+            out.put_u8(read_index::IS);
+            out.put_u64_le(index.0);
+        }
+        ReadIndex::NotLeader => out.put_u8(read_index::NOT_LEADER),
+        ReadIndex::NoMajority => out.put_u8(read_index::NO_MAJORITY),
+        ReadIndex::Stopped => out.put_u8(read_index::STOPPED),
+    }
+    out.freeze()
+}
+
+pub(crate) fn decode_read_index_answer(bytes: &[u8]) -> Result<ReadIndex, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::READ_INDEX)?;
+    let answer = match reader.u8("answer to a read")? {
+        read_index::IS => ReadIndex::Is(LogIndex(reader.u64("read index")?)),
+        read_index::NOT_LEADER => ReadIndex::NotLeader,
+        read_index::NO_MAJORITY => ReadIndex::NoMajority,
+        read_index::STOPPED => ReadIndex::Stopped,
+        other => return Err(unknown("answer to a read", other)),
+    };
+    reader.end("answer")?;
+    Ok(answer)
+}
+
 /// The head of a snapshot: whose, up to where, and the membership there.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHead {
@@ -359,116 +408,4 @@ fn read_entry_id(reader: &mut Reader<'_>) -> Result<EntryId, DecodeError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use openraft::EntryPayload;
-
-    use super::*;
-    use crate::types::{EntryData, RaftEntry};
-
-    fn log_id(term: u64, index: u64) -> LogId {
-        to_log_id(EntryId {
-            term: Term(term),
-            leader: NodeId(7),
-            index: LogIndex(index),
-        })
-    }
-
-    fn requests() -> Vec<Bytes> {
-        let entry = |index, payload| RaftEntry {
-            log_id: log_id(3, index),
-            payload,
-        };
-        let append = AppendEntriesRequest {
-            vote: Vote::new_committed(3, 7),
-            prev_log_id: Some(log_id(2, 9)),
-            entries: vec![
-                entry(10, EntryPayload::Blank),
-                entry(
-                    11,
-                    EntryPayload::Normal(EntryData::new(Bytes::from_static(b"commands"))),
-                ),
-            ],
-            leader_commit: None,
-        };
-        let mut vote = VoteRequest::new(Vote::new(4, 8), Some(log_id(3, 11)));
-        vote.leadership_transfer = true;
-        let transfer = TransferLeaderRequest::new(Vote::new_committed(3, 7), 8, None);
-        [
-            Request::Append(append),
-            Request::Vote(vote.clone()),
-            Request::PreVote(vote),
-            Request::Transfer(transfer),
-        ]
-        .map(Request::encode)
-        .to_vec()
-    }
-
-    #[test]
-    fn requests_come_back_and_cut_ones_are_refused() {
-        for bytes in requests() {
-            let again = Request::decode(&bytes).unwrap().encode();
-            assert_eq!(again, bytes);
-            for end in 0..bytes.len() {
-                assert!(Request::decode(&bytes.slice(..end)).is_err(), "{end} of {bytes:?}");
-            }
-            let longer = Bytes::from([&bytes[..], &[0]].concat());
-            assert!(Request::decode(&longer).is_err());
-        }
-    }
-
-    #[test]
-    fn answers_come_back() {
-        for answer in [
-            AppendEntriesResponse::Success,
-            AppendEntriesResponse::PartialSuccess(Some(log_id(1, 2))),
-            AppendEntriesResponse::PartialSuccess(None),
-            AppendEntriesResponse::Conflict,
-            AppendEntriesResponse::HigherVote(Vote::new(9, 1)),
-        ] {
-            assert_eq!(decode_append_answer(&encode_append_answer(&answer)), Ok(answer));
-        }
-        for granted in [true, false] {
-            let answer = VoteResponse::new(Vote::new(9, 1), Some(log_id(1, 2)), granted);
-            assert_eq!(decode_vote_answer(&encode_vote_answer(&answer)), Ok(answer));
-        }
-        let (expected, actual) = (Vote::new(9, 1), Vote::new_committed(9, 1));
-        for answer in [
-            Ok(()),
-            Err(TransferLeaderError::VoteChanged { expected, actual }),
-            Err(TransferLeaderError::LogNotFlushed {
-                expected: Some(log_id(1, 2)),
-                actual: None,
-            }),
-        ] {
-            assert_eq!(decode_transfer_answer(&encode_transfer_answer(&answer)), Ok(answer));
-        }
-        assert_eq!(decode_snapshot_answer(&encode_snapshot_answer(&expected)), Ok(expected));
-    }
-
-    #[test]
-    fn the_head_of_a_snapshot_comes_back() {
-        let head = SnapshotHead {
-            vote: Vote::new_committed(1, 2),
-            applied: to_entry_id(&log_id(1, 2)),
-            membership: Bytes::from_static(b"members"),
-        };
-        let bytes = head.encode();
-        assert_eq!(SnapshotHead::decode(&bytes), Ok(head));
-        assert!(SnapshotHead::decode(&bytes.slice(1..)).is_err());
-    }
-
-    /// From another node, so anything may come.
-    #[test]
-    fn any_change_of_any_byte_is_read_or_refused() {
-        for bytes in requests() {
-            for at in 0..bytes.len() {
-                for value in [0, 1, 0x7f, 0xff] {
-                    let mut changed = bytes.to_vec();
-                    changed[at] = value;
-                    // Whether it is refused depends on what the byte means.
-                    let _ = Request::decode(&Bytes::from(changed));
-                }
-            }
-        }
-    }
-}
+mod tests;

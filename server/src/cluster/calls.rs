@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::{GroupId, NodeId, check_name};
 use boltq_meta::NodeInfo;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{AnyGroup, Cluster, ClusterError, META_GROUP, group_name};
+use super::{AnyGroup, Cluster, ClusterError, META_GROUP, META_NAME, group_name};
 use crate::service::{JoinRequest, NodeStatus};
 
+/// Number of the service between nodes that takes [`Call`]s. Nodes of other versions know it; numbers are not used again.
+pub(super) const CLUSTER_CALLS: u32 = 0;
 /// A leader that is not found in this time, or does not answer, is reported as none.
 const LEADER_MAX: Duration = Duration::from_secs(10);
 /// For one attempt to have the leader do it.
@@ -25,18 +27,32 @@ const TRANSFER_MAX: Duration = Duration::from_secs(5);
 /// A request from a node that does not lead to the one that does.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Call {
-    Join { name: String, address: String, voter: bool },
-    Leave { name: String },
-    Transfer { group: u32, to: String },
+pub(super) enum Call {
+    Join {
+        name: String,
+        address: String,
+        voter: bool,
+        refresh: bool,
+    },
+    Leave {
+        name: String,
+    },
+    Transfer {
+        group: u32,
+        to: String,
+    },
+    /// Whether a node belongs to the cluster.
+    Member {
+        node: u64,
+    },
 }
 
 /// The name of the node that it was about, or why nothing was done.
-type Answer = Result<String, Failure>;
+pub(super) type Answer = Result<String, Failure>;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Failure {
+pub(super) enum Failure {
     /// Ask whoever leads now.
     NotLeader,
     NotReached {
@@ -46,6 +62,7 @@ enum Failure {
     Invalid(String),
     Refused(String),
     UnknownNode(String),
+    Removed(String),
     Stopped,
 }
 
@@ -56,6 +73,7 @@ impl From<ClusterError> for Failure {
             ClusterError::NotReached { address, why } => Self::NotReached { address, why },
             ClusterError::Invalid(why) => Self::Invalid(why),
             ClusterError::UnknownNode(name) => Self::UnknownNode(name),
+            ClusterError::Removed(name) => Self::Removed(name),
             ClusterError::Stopped => Self::Stopped,
             ClusterError::Refused(why) => Self::Refused(why),
             ClusterError::NotEnabled | ClusterError::UnknownGroup(_) => Self::Refused(error.to_string()),
@@ -72,6 +90,7 @@ impl Failure {
             Self::Invalid(why) => ClusterError::Invalid(why),
             Self::Refused(why) => ClusterError::Refused(why),
             Self::UnknownNode(name) => ClusterError::UnknownNode(name),
+            Self::Removed(name) => ClusterError::Removed(name),
             Self::Stopped => ClusterError::Stopped,
         })
     }
@@ -85,35 +104,49 @@ impl Cluster {
                 "addr is required: host and Raft port of the node".to_owned(),
             ));
         }
-        let JoinRequest { name, address, voter } = request;
-        let name = self.have_done(META_GROUP, &Call::Join { name, address, voter }).await?;
+        check_optional_name(&request.name)?;
+        let call = Call::Join {
+            name: request.name,
+            address: request.address.clone(),
+            voter: request.voter,
+            refresh: request.refresh,
+        };
+        let name = self.have_done(META_GROUP, &call).await?;
         // The leader has it; this node hears of it with the next entries.
-        self.seen(&name).await
+        let as_wanted = |node: &NodeInfo| node.voter == request.voter && node.raft == request.address;
+        self.seen(&name, as_wanted).await
     }
 
     /// See [`crate::service::Clustering::leave`].
     pub(crate) async fn leave(&self, name: &str) -> Result<(), ClusterError> {
+        check_node_name(name)?;
         let name = name.to_owned();
         self.have_done(META_GROUP, &Call::Leave { name }).await.map(|_| ())
     }
 
     /// See [`crate::service::Clustering::transfer`].
     pub(crate) async fn transfer(&self, group: &str, to: &str) -> Result<NodeStatus, ClusterError> {
+        check_optional_name(to)?;
+        let group = if group == META_NAME {
+            group_name(META_GROUP)
+        } else {
+            group.to_owned()
+        };
         let id = self.group_ids().into_iter().find(|id| group_name(*id) == group);
-        let id = id.ok_or_else(|| ClusterError::UnknownGroup(group.to_owned()))?;
+        let id = id.ok_or(ClusterError::UnknownGroup(group))?;
         let call = Call::Transfer {
             group: id.0,
             to: to.to_owned(),
         };
         let name = self.have_done(id, &call).await?;
-        self.seen(&name).await
+        self.seen(&name, |_| true).await
     }
 
-    async fn seen(&self, name: &str) -> Result<NodeStatus, ClusterError> {
+    async fn seen(&self, name: &str, is_it: impl Fn(&NodeInfo) -> bool) -> Result<NodeStatus, ClusterError> {
         let seen = async {
             loop {
-                if let Some(node) = self.plane.registry().named(name) {
-                    return NodeStatus::from(node.clone());
+                if let Some(node) = self.plane.registry().named(name).filter(|node| is_it(node)) {
+                    return node.clone();
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -157,7 +190,10 @@ impl Cluster {
             return Ok(self.carry_out(call).await);
         }
         let request = serde_json::to_vec(call).map_err(|error| error.to_string())?;
-        let asked = self.peers.forward(&leader, 0, Bytes::from(request), ATTEMPT_MAX).await;
+        let asked = self
+            .peers
+            .forward(&leader, CLUSTER_CALLS, Bytes::from(request), ATTEMPT_MAX);
+        let asked = asked.await;
         let answer = asked.map_err(|error| error.to_string())?;
         serde_json::from_slice(&answer).map_err(|error| error.to_string())
     }
@@ -165,8 +201,9 @@ impl Cluster {
     /// A call that another node sent here.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub async fn serve(self: Arc<Self>, request: Bytes) -> Result<Bytes, String> {
+    /// It is for another service, or cannot be read.
+    pub async fn serve(self: Arc<Self>, service: u32, request: Bytes) -> Result<Bytes, String> {
+        check_service(service)?;
         let call: Call = serde_json::from_slice(&request).map_err(|error| error.to_string())?;
         let answer = self.carry_out(&call).await;
         serde_json::to_vec(&answer)
@@ -176,7 +213,13 @@ impl Cluster {
 
     async fn carry_out(&self, call: &Call) -> Answer {
         let done = match call {
-            Call::Join { name, address, voter } => self.join_here(name, address, *voter).await,
+            Call::Join {
+                name,
+                address,
+                voter,
+                refresh,
+            } => self.join_here(name, address, *voter, *refresh).await,
+            Call::Member { node } => self.member_here(NodeId(*node)).await,
             Call::Leave { name } => self.leave_here(name).await,
             Call::Transfer { group, to } => self.transfer_here(GroupId(*group), to).await,
         };
@@ -193,7 +236,8 @@ impl Cluster {
         })
     }
 
-    async fn join_here(&self, name: &str, address: &str, voter: bool) -> Result<String, ClusterError> {
+    /// `refresh`: only a node that is there already, which tells where it is now.
+    async fn join_here(&self, name: &str, address: &str, voter: bool, refresh: bool) -> Result<String, ClusterError> {
         self.check_leading()?;
         let info = self.identify(address).await?;
         let cluster = self.plane.registry().cluster();
@@ -209,7 +253,11 @@ impl Cluster {
                 info.name
             )));
         }
+        if refresh && matches!(self.member_here(info.node).await, Err(ClusterError::UnknownNode(_))) {
+            return Err(ClusterError::Removed(info.name));
+        }
         self.check_name_is_free(&info.name, info.node).await?;
+        self.check_is_no_copy(&info, address).await?;
         let node = NodeInfo {
             node: info.node,
             name: info.name.clone(),
@@ -223,7 +271,7 @@ impl Cluster {
         Ok(info.name)
     }
 
-    async fn identify(&self, address: &str) -> Result<crate::peer::PeerInfo, ClusterError> {
+    pub(super) async fn identify(&self, address: &str) -> Result<crate::peer::PeerInfo, ClusterError> {
         let not_reached = |why: String| ClusterError::NotReached {
             address: address.to_owned(),
             why,
@@ -263,6 +311,7 @@ impl Cluster {
                 "{name:?} is the only voter; a cluster without one can do nothing"
             )));
         }
+        self.check_majority_without(node).await?;
         self.unregister(node.node).await?;
         tracing::info!(node = name, "left the cluster");
         Ok(name.to_owned())
@@ -317,5 +366,57 @@ impl Cluster {
         } else {
             Err(ClusterError::Refused(format!("{to:?} does not vote in this group")))
         }
+    }
+}
+
+/// A node of a later version may have more services, and this one must not take their calls for its own.
+fn check_service(service: u32) -> Result<(), String> {
+    match service {
+        CLUSTER_CALLS => Ok(()),
+        other => Err(format!(
+            "there is no service {other} on this node; it has version {}",
+            env!("CARGO_PKG_VERSION")
+        )),
+    }
+}
+
+/// Names of nodes follow the rule of all names.
+fn check_node_name(name: &str) -> Result<(), ClusterError> {
+    check_name(name).map_err(|error| ClusterError::Invalid(format!("node_id: {error}")))
+}
+
+/// Where an empty name leaves the choice.
+fn check_optional_name(name: &str) -> Result<(), ClusterError> {
+    match name {
+        "" => Ok(()),
+        name => check_node_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_of_services_that_are_known_are_taken() {
+        assert_eq!(CLUSTER_CALLS, 0, "other nodes know it");
+        assert_eq!(check_service(CLUSTER_CALLS), Ok(()));
+        for other in [1, u32::MAX] {
+            let error = check_service(other).unwrap_err();
+            assert!(error.contains(&format!("no service {other} ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_of_nodes_follow_the_rule_of_all_names() {
+        let invalid = |checked: Result<(), ClusterError>| matches!(checked, Err(ClusterError::Invalid(_)));
+        assert!(invalid(check_node_name("")) && check_optional_name("").is_ok());
+        for name in ["a\nb", &"x".repeat(201)] {
+            assert!(
+                invalid(check_node_name(name)) && invalid(check_optional_name(name)),
+                "{name}"
+            );
+        }
+        assert!(check_node_name("größe 1").is_ok());
     }
 }

@@ -33,6 +33,9 @@ pub enum ClusterError {
     /// There is no such node.
     #[error("node {0:?} is not in the cluster")]
     UnknownNode(String),
+    /// A node that believes to be there was removed.
+    #[error("node {0:?} was removed from the cluster; `boltq cluster join` takes it in again")]
+    Removed(String),
     /// There is no such group.
     #[error("there is no group {0:?}; there are meta, queue and stream-0, stream-1 …")]
     UnknownGroup(String),
@@ -52,6 +55,7 @@ impl ClusterError {
             Self::NotReached { .. } => "NODE_NOT_REACHED",
             Self::Refused(_) => "REFUSED",
             Self::UnknownNode(_) => "NODE_NOT_FOUND",
+            Self::Removed(_) => "NODE_REMOVED",
             Self::UnknownGroup(_) => "GROUP_NOT_FOUND",
             Self::Stopped => "STOPPED",
         }

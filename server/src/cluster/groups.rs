@@ -1,7 +1,7 @@
 //! The groups of a node, whatever their state machine is.
 
 use boltq_core::{GroupId, NodeId};
-use boltq_raft::{Group, GroupHandler, GroupStatus, Member, MembershipError, Peer};
+use boltq_raft::{Group, GroupFigures, GroupHandler, GroupStatus, Member, MembershipError, Peer};
 use futures_util::future::BoxFuture;
 
 /// The registry of the cluster.
@@ -10,6 +10,9 @@ pub const META_GROUP: GroupId = GroupId(2);
 pub const QUEUE_GROUP: GroupId = GroupId(1);
 /// Those of the messaging plane follow each other from here on.
 pub const FIRST_STREAM_GROUP: GroupId = GroupId(1_000);
+
+/// What the admin port has always called the group of the registry; commands take both.
+pub const META_NAME: &str = "metadata";
 
 /// What people call a group.
 #[must_use]
@@ -28,8 +31,12 @@ pub trait AnyGroup: Send + Sync {
     fn id(&self) -> GroupId;
     /// What it is doing.
     fn status(&self) -> GroupStatus;
+    /// See [`Group::figures`].
+    fn figures(&self) -> GroupFigures;
     /// Who belongs to it.
     fn members(&self) -> Vec<Member>;
+    /// See [`Group::is_changing`].
+    fn is_changing(&self) -> bool;
     /// See [`Group::hand_over`].
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()>;
     /// See [`Group::add_learner`].
@@ -51,8 +58,16 @@ impl<H: GroupHandler> AnyGroup for Group<H> {
         Group::status(self)
     }
 
+    fn figures(&self) -> GroupFigures {
+        Group::figures(self)
+    }
+
     fn members(&self) -> Vec<Member> {
         Group::members(self)
+    }
+
+    fn is_changing(&self) -> bool {
+        Group::is_changing(self)
     }
 
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()> {

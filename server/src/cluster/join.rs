@@ -1,7 +1,7 @@
 //! Asking the seeds to be let in.
 //!
 //! Seeds are admin addresses, as that is what operators know. A node that is in the cluster already asks too, once: its
-//! addresses may have changed. It never gives up: a cluster that cannot be reached now may be tomorrow, and until then this
+//! addresses may have changed. It says so, so that it does not come again if it was removed meanwhile. It never gives up: a cluster that cannot be reached now may be tomorrow, and until then this
 //! node must not serve as if it were alone.
 
 use std::sync::Arc;
@@ -35,16 +35,19 @@ pub struct SeedPlan {
     pub api_key: Option<String>,
     /// Before the first round.
     pub first_pause: Duration,
+    /// This node has been in the cluster, so it does not ask to be let in.
+    pub refresh: bool,
 }
 
 impl SeedPlan {
     /// With the usual pause before the first round.
     #[must_use]
-    pub fn new(seeds: Vec<String>, api_key: Option<String>) -> Self {
+    pub fn new(seeds: Vec<String>, api_key: Option<String>, refresh: bool) -> Self {
         Self {
             seeds,
             api_key,
             first_pause: FIRST_PAUSE,
+            refresh,
         }
     }
 }
@@ -60,11 +63,15 @@ pub(super) async fn join(cluster: Arc<Cluster>, plan: SeedPlan, stop: Cancellati
         for seed in &plan.seeds {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
-                asked = tokio::time::timeout(SEED_MAX, ask(&cluster, seed, plan.api_key.as_deref())) => asked,
+                asked = tokio::time::timeout(SEED_MAX, ask(&cluster, seed, &plan)) => asked,
             };
             match asked.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
-                Ok(()) => {
+                Ok(Asked::Joined) => {
                     tracing::info!(seed, "joined the cluster");
+                    return;
+                }
+                Ok(Asked::Removed) => {
+                    cluster.departure.be_removed().await;
                     return;
                 }
                 Err(why) => tracing::warn!(seed, round, why, "not let into the cluster; going on"),
@@ -74,18 +81,39 @@ pub(super) async fn join(cluster: Arc<Cluster>, plan: SeedPlan, stop: Cancellati
     }
 }
 
-async fn ask(cluster: &Cluster, seed: &str, api_key: Option<&str>) -> Result<(), String> {
+enum Asked {
+    Joined,
+    Removed,
+}
+
+async fn ask(cluster: &Cluster, seed: &str, plan: &SeedPlan) -> Result<Asked, String> {
     let body = serde_json::json!({
         "node_id": cluster.me.name,
         "addr": cluster.me.raft,
         "meta_addr": cluster.me.raft,
         "non_voter": !cluster.me.voter,
+        "refresh": plan.refresh,
     });
+    let api_key = plan.api_key.as_deref();
     let (status, answer) = send(seed, hyper::Request::post("/cluster/join"), api_key, body.to_string()).await?;
-    if status == hyper::StatusCode::OK {
-        return Ok(());
+    match status {
+        hyper::StatusCode::OK => return Ok(Asked::Joined),
+        hyper::StatusCode::GONE if plan.refresh => return Ok(Asked::Removed),
+        _ => {}
     }
     Err(format!("{status}: {}", String::from_utf8_lossy(&answer).trim_end()))
+}
+
+/// Where the node with this admin address says that other nodes reach it.
+pub(super) async fn raft_address_of(seed: &str, api_key: Option<&str>) -> Option<String> {
+    let status = status_of(seed, api_key).await?;
+    Some(status.pointer("/cluster/raft_addr")?.as_str()?.to_owned())
+}
+
+async fn status_of(seed: &str, api_key: Option<&str>) -> Option<serde_json::Value> {
+    let request = hyper::Request::get("/cluster/status");
+    let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, api_key, String::new())).await;
+    serde_json::from_slice(&answer.ok()?.ok()?.1).ok()
 }
 
 /// Whether one of the seeds says that it belongs to a cluster. One that does not answer says nothing.
@@ -94,10 +122,7 @@ async fn ask(cluster: &Cluster, seed: &str, api_key: Option<&str>) -> Result<(),
 /// and a second cluster beside the first would acknowledge what the first never sees.
 pub async fn somebody_has_a_cluster(seeds: &[String], api_key: Option<&str>) -> bool {
     for seed in seeds {
-        let request = hyper::Request::get("/cluster/status");
-        let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, api_key, String::new())).await;
-        let Ok(Ok((_, answer))) = answer else { continue };
-        let status: Option<serde_json::Value> = serde_json::from_slice(&answer).ok();
+        let status = status_of(seed, api_key).await;
         let cluster = status
             .as_ref()
             .and_then(|status| status.pointer("/cluster/cluster_id")?.as_str());

@@ -31,6 +31,22 @@ enum Step {
     Remove(NodeId),
 }
 
+impl Step {
+    /// With nodes as logs name them everywhere: the id in hex, and the name if it has one.
+    fn shown(&self, registry: &Registry) -> String {
+        let named = |id: NodeId| match registry.node(id) {
+            Some(node) => format!("{:016x} ({})", id.0, node.name),
+            None => format!("{:016x}", id.0),
+        };
+        match self {
+            Self::Add(peer) => format!("add {} at {}", named(peer.node), peer.address),
+            Self::Promote(node) => format!("promote {}", named(*node)),
+            Self::Demote(node) => format!("demote {}", named(*node)),
+            Self::Remove(node) => format!("remove {}", named(*node)),
+        }
+    }
+}
+
 /// The next step towards what the registry wants, if there is one. `last` is the last entry of the log, `leader` this node.
 fn next_step(members: &[Member], registry: &Registry, leader: NodeId, last: LogIndex) -> Option<Step> {
     // Without this, a registry that is not known yet would remove everybody.
@@ -77,6 +93,7 @@ fn next_step(members: &[Member], registry: &Registry, leader: NodeId, last: LogI
 /// Does it for one group until `stop`.
 pub(super) async fn keep(group: Arc<dyn AnyGroup>, meta: Arc<MetaPlane>, me: NodeId, stop: CancellationToken) {
     let mut changes = meta.changes();
+    let mut warned = None;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -85,11 +102,19 @@ pub(super) async fn keep(group: Arc<dyn AnyGroup>, meta: Arc<MetaPlane>, me: Nod
             () = tokio::time::sleep(LOOK) => {}
         }
         while let Some(step) = due(&*group, &meta, me) {
-            let name = group_name(group.id());
+            let group_name = group_name(group.id());
+            let shown = step.shown(&meta.registry());
             match take(&*group, &step).await {
-                Ok(()) => tracing::info!(group = name, ?step, "members changed"),
+                Ok(()) => {
+                    warned = None;
+                    tracing::info!(group = group_name, step = shown, "members changed");
+                }
                 Err(error) => {
-                    tracing::warn!(group = name, ?step, %error, "members not changed; trying again");
+                    let warning = Some((step, error.to_string()));
+                    if warned != warning {
+                        tracing::warn!(group = group_name, step = shown, %error, "members not changed; trying again");
+                        warned = warning;
+                    }
                     break;
                 }
             }
@@ -102,8 +127,10 @@ fn due(group: &dyn AnyGroup, meta: &MetaPlane, me: NodeId) -> Option<Step> {
     let last = status.last?;
     status
         .leading
-        .then(|| next_step(&group.members(), &meta.registry(), me, last))
-        .flatten()
+        // It would be refused, four times a second.
+        .then(|| !group.is_changing())
+        .filter(|ready| *ready)
+        .and_then(|_| next_step(&group.members(), &meta.registry(), me, last))
 }
 
 async fn take(group: &dyn AnyGroup, step: &Step) -> Result<(), MembershipError> {
@@ -226,6 +253,17 @@ mod tests {
             Some(Step::Remove(LEADER))
         );
         assert_eq!(next(&members[..1], &[]), None);
+    }
+
+    #[test]
+    fn steps_name_nodes_as_logs_do() {
+        let registry = registry(&[(1, true)]);
+        let add = Step::Add(Peer {
+            node: LEADER,
+            address: address(1),
+        });
+        assert_eq!(add.shown(&registry), "add 0000000000000001 (n1) at n1:9100");
+        assert_eq!(Step::Remove(NodeId(0xabc)).shown(&registry), "remove 0000000000000abc");
     }
 
     /// The new one first, so that there are never fewer voters than needed.

@@ -4,8 +4,11 @@
 //! command there. From the registry the leader of each group brings its members into line ([`members`]), leadership is
 //! spread over the voters ([`balance`]), and everybody knows where everybody is.
 
+mod addresses;
+mod admission;
 mod balance;
 mod calls;
+mod departure;
 mod error;
 mod groups;
 mod join;
@@ -23,8 +26,10 @@ use boltq_raft::{Group, Peer, Proposal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use addresses::{Addresses, Redirected};
+pub use departure::Departure;
 pub use error::ClusterError;
-pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, QUEUE_GROUP, group_name};
+pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, META_NAME, QUEUE_GROUP, group_name};
 pub use join::{SeedPlan, somebody_has_a_cluster};
 pub use registry::MetaPlane;
 pub use stream::StreamPlane;
@@ -44,6 +49,8 @@ pub struct Cluster {
     /// All groups of this node, that of the registry first.
     groups: Vec<Arc<dyn AnyGroup>>,
     peers: Peers,
+    addresses: Arc<Addresses>,
+    departure: Departure,
 }
 
 impl Cluster {
@@ -54,7 +61,8 @@ impl Cluster {
         meta: Group<MetaPlane>,
         plane: Arc<MetaPlane>,
         groups: Vec<Arc<dyn AnyGroup>>,
-        peers: Peers,
+        (peers, addresses): (Peers, Arc<Addresses>),
+        departure: Departure,
     ) -> Self {
         let first: Arc<dyn AnyGroup> = Arc::new(meta.clone());
         Self {
@@ -63,6 +71,8 @@ impl Cluster {
             plane,
             groups: [vec![first], groups].concat(),
             peers,
+            addresses,
+            departure,
         }
     }
 
@@ -74,7 +84,9 @@ impl Cluster {
         }
         tasks.spawn(balance::keep(self.groups.clone(), self.me.node, stop.clone()));
         tasks.spawn(self.clone().keep_registered(stop.clone()));
+        tasks.spawn(self.clone().watch_departure(stop.clone()));
         if let Some(seeds) = seeds {
+            tasks.spawn(self.clone().find_others(seeds.clone(), stop.clone()));
             tasks.spawn(join::join(self.clone(), seeds, stop.clone()));
         }
     }
@@ -89,7 +101,14 @@ impl Cluster {
     /// # Errors
     /// See [`ClusterError`].
     pub async fn leave_self(&self) -> Result<(), ClusterError> {
+        self.departure.leave().await;
         self.leave(&self.me.name).await
+    }
+
+    /// Whether this node was removed, or left.
+    #[must_use]
+    pub fn departure(&self) -> &Departure {
+        &self.departure
     }
 
     /// Where operators reach this node.
@@ -108,9 +127,13 @@ impl Cluster {
         self.groups.iter().find(|group| group.id() == id)
     }
 
-    /// The node that leads the queue plane, if it is known and another one: this node knows itself whether it leads yet.
+    /// The node that leads the queue plane, if it is known and another one: this node knows itself whether it leads yet. A
+    /// node that was removed sends nobody there.
     #[must_use]
     pub fn queue_leader(&self) -> Option<NodeInfo> {
+        if self.departure.is_removed() {
+            return None;
+        }
         let leader = self.group(QUEUE_GROUP)?.status().leader;
         let leader = leader.filter(|leader| *leader != self.me.node)?;
         self.plane.node(leader)
@@ -125,6 +148,7 @@ impl Cluster {
             .into_iter()
             .map(|member| member.peer)
             .find(|peer| peer.node == leader)
+            .map(|peer| self.addresses.now(&peer))
     }
 
     /// As the leader of the registry, gives the cluster its id, and this node its place.

@@ -58,7 +58,7 @@ impl MetaPlane {
         self.changes.subscribe()
     }
 
-    fn set(&self, registry: Registry) {
+    pub(super) fn set(&self, registry: Registry) {
         let changes = registry.changes();
         *self.registry.write() = Arc::new(registry);
         self.changes.send_replace(changes);

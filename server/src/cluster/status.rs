@@ -1,6 +1,5 @@
 //! The cluster at one moment.
 
-use boltq_meta::NodeInfo;
 use boltq_raft::Role;
 
 use super::{AnyGroup, Cluster, group_name};
@@ -11,10 +10,11 @@ impl Cluster {
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         let registry = self.plane.registry();
-        let mut nodes: Vec<NodeStatus> = registry.nodes().cloned().map(NodeStatus::from).collect();
+        let mut nodes: Vec<NodeStatus> = registry.nodes().cloned().collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         ClusterStatus {
-            node: NodeStatus::from(self.me.clone()),
+            node: self.me.clone(),
+            removed: self.departure.is_removed(),
             cluster: registry.cluster(),
             nodes,
             groups: self.groups.iter().map(|group| view(&**group)).collect(),
@@ -45,20 +45,7 @@ fn view(group: &dyn AnyGroup) -> GroupView {
         last_index: last,
         applied_index: status.applied.map_or(0, |applied| applied.0),
         leader_changes: status.leader_changes,
+        figures: group.figures(),
         members: group.members().into_iter().map(member).collect(),
-    }
-}
-
-impl From<NodeInfo> for NodeStatus {
-    fn from(info: NodeInfo) -> Self {
-        Self {
-            node: info.node,
-            name: info.name,
-            raft: info.raft,
-            messaging: info.messaging,
-            admin: info.admin,
-            voter: info.voter,
-            version: info.version,
-        }
     }
 }

@@ -36,6 +36,12 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
+    /// A variable of ours holds something that is no text.
+    #[error("the variable {variable} is not UTF-8; nothing else can be read as it was meant")]
+    NotText {
+        /// Its name.
+        variable: &'static str,
+    },
     /// The file is no JSON, or gives a value twice.
     #[error("{}: not a valid configuration: {source}", path.display())]
     Json {

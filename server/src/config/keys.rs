@@ -145,7 +145,8 @@ keys! {
         "Longest body of a frame of the binary protocol before AUTH has succeeded, if there is an API key.";
     SERVER_MAX_REQUEST_BYTES: Integer = "server.max_request_bytes", None,
         integer(256 * MIB, 16 * MIB, TIB, "bytes"),
-        "Memory for requests that are not whole or not answered yet, of all connections. What would take more is refused.";
+        "Memory for requests that are not whole or not answered yet, of all connections; what would take more is refused. \
+         As much again for answers with messages that are not read yet; what would take more waits.";
     SERVER_MAX_REQUEST_BYTES_PER_CONNECTION: Integer = "server.max_request_bytes_per_connection", None,
         integer(80 * MIB, 8 * MIB, TIB, "bytes"),
         "The same for each connection. The default is 16 of the largest messages at a time, and 1,024 small requests.";
@@ -157,7 +158,8 @@ keys! {
         "Failed AUTH frames after which a connection is closed.";
     SERVER_IDLE_WRITE_TIMEOUT: Time = "server.idle_write_timeout", None,
         time(seconds(30), ms(100), HOUR),
-        "A connection of the binary protocol that accepts no bytes for so long is closed.";
+        "A connection of the binary protocol that accepts no bytes for so long is closed, and one of gRPC that reads no \
+         answer for so long while others wait for room.";
     SERVER_SHUTDOWN_GRACE: Time = "server.shutdown_grace", None,
         time(seconds(10), ms(0), seconds(300)),
         "Longest wait for requests in progress when the server stops.";
@@ -220,7 +222,7 @@ keys! {
         integer(0, 0, 1_024, "threads"),
         "Threads that serve requests. 0: as many as the machine has cores.";
     SECURITY_API_KEY: Secret<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
-        secret(parse::api_key, "any text"),
+        secret(parse::api_key, "ASCII characters from the space to `~`, no space at either end"),
         "Key that clients show on every door. Empty: all doors are open.";
     CLUSTER_ENABLED: Switch = "cluster.enabled", Some("BOLTQ_CLUSTER_ENABLED"),
         switch(false),

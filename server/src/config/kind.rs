@@ -33,7 +33,7 @@ impl Given {
 
     fn integer(&self) -> Option<i64> {
         match self {
-            Self::Json(value) => value.as_i64(),
+            Self::Json(value) => value.as_i64().or_else(|| negative_zero(value)),
             Self::Text(text) => text.parse().ok(),
         }
     }
@@ -59,6 +59,14 @@ impl Given {
             }
         }
     }
+}
+
+/// `-0` is a whole number of JSON, and reaches us as the float, which alone has that sign.
+fn negative_zero(value: &Value) -> Option<i64> {
+    value
+        .as_f64()
+        .filter(|value| *value == 0.0 && value.is_sign_negative())
+        .map(|_| 0)
 }
 
 impl std::fmt::Display for Given {
@@ -268,9 +276,14 @@ mod tests {
     fn a_number_is_a_number_in_the_file_and_digits_elsewhere() {
         assert_eq!(PORT.read(&Given::Json(json!(9090))), Some(9090));
         assert_eq!(PORT.read(&Given::Text("9090".into())), Some(9090));
+        for zero in ["0", "-0"] {
+            assert_eq!(PORT.read(&Given::Json(serde_json::from_str(zero).unwrap())), Some(0));
+            assert_eq!(PORT.read(&Given::Text(zero.into())), Some(0));
+        }
         for wrong in [
             json!("9090"),
             json!(1.5),
+            json!(0.0),
             json!(-1),
             json!(65_536),
             json!(true),

@@ -1,6 +1,7 @@
 //! Gathering values from the file, the environment and the flags, and knowing where each came from.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -26,12 +27,15 @@ pub struct Loaded {
 
 /// Reads the file named by the flags, then the environment, then the flags; later values win. An empty variable counts
 /// as not set.
-pub fn load(flags: &Flags, environment: impl IntoIterator<Item = (String, String)>) -> Result<Loaded, ConfigError> {
+///
+/// # Errors
+/// See [`ConfigError`]: one sentence that says what to change.
+pub fn load(flags: &Flags, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
     let mut settings = Settings::default();
     if let Some(path) = &flags.config {
         settings.add_file(path)?;
     }
-    let mut warnings = settings.add_environment(environment);
+    let mut warnings = settings.add_environment(environment)?;
     settings.add_flags(flags);
     settings.refuse_unavailable()?;
     let config = Config::check(&settings)?;
@@ -147,21 +151,28 @@ impl Settings {
     }
 
     /// Returns what should be said about variables that look like ours.
-    fn add_environment(&mut self, environment: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    fn add_environment(
+        &mut self,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Vec<String>, ConfigError> {
         let mut warnings = Vec::new();
         for (variable, value) in environment {
+            // All of ours are text.
+            let variable = variable.to_string_lossy();
             if value.is_empty() || !variable.starts_with("BOLTQ_") {
                 continue;
             }
             if let Some((key, name)) = variables().find(|(_, name)| *name == variable) {
-                self.0.insert(key, (Given::Text(value), Origin::Environment(name)));
-            } else if !OTHER_VARIABLES.contains(&variable.as_str()) {
+                let text = value.into_string();
+                let text = text.map_err(|_| ConfigError::NotText { variable: name })?;
+                self.0.insert(key, (Given::Text(text), Origin::Environment(name)));
+            } else if !OTHER_VARIABLES.contains(&&*variable) {
                 let known = variables().map(|(_, name)| name);
                 let meant = closest(&variable, known).map_or(String::new(), |name| format!("; did you mean {name}?"));
                 warnings.push(format!("the variable {variable} is unknown and has no effect{meant}"));
             }
         }
-        warnings
+        Ok(warnings)
     }
 
     fn add_flags(&mut self, flags: &Flags) {

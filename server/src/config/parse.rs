@@ -32,8 +32,10 @@ pub(super) fn optional_path(text: &str) -> Option<Option<PathBuf>> {
     Some(path(text))
 }
 
+/// A key that every client can show as it is: metadata of gRPC and headers of HTTP carry no more, and lose spaces at the ends.
 pub(super) fn api_key(text: &str) -> Option<ApiKey> {
-    Some(ApiKey::new(text))
+    let sent = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
+    sent.then(|| ApiKey::new(text))
 }
 
 pub(super) fn cluster_secret(text: &str) -> Option<ClusterSecret> {
@@ -160,6 +162,16 @@ mod tests {
         }
         for wrong in ["0.0.0.0", "::", "[::]", "a:9100", "a b", "[a]", " "] {
             assert_eq!(advertised(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_what_a_header_can_carry_as_it_is() {
+        for key in ["", "s3cret", "two words", "~!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}"] {
+            assert!(api_key(key).is_some(), "{key}");
+        }
+        for key in [" a", "a ", "a\n", "a\tb", "schl\u{fc}ssel", "\u{fffd}", "\u{7f}"] {
+            assert!(api_key(key).is_none(), "{key:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The layers together: what an operator writes, and what comes of it.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn load_with(file: &str, environment: &[(&str, &str)], flags: Flags) -> Result<L
     };
     let environment = environment
         .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
     load(&flags, environment)
 }
 
@@ -153,6 +154,30 @@ fn the_api_key_is_never_shown() {
             .starts_with("messaging.replication.secret = (set) (from "),
         "{error}"
     );
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused_and_not_altered() {
+    use std::os::unix::ffi::OsStringExt;
+    let variable = |name: &str| (OsString::from(name), OsString::from_vec(b"s3cret\xff".to_vec()));
+    for name in ["BOLTQ_API_KEY", "BOLTQ_CLUSTER_SECRET", "BOLTQ_DATA_DIR"] {
+        let error = load(&Flags::default(), [variable(name)]).unwrap_err().to_string();
+        assert!(error.contains(name) && !error.contains("s3cret"), "{error}");
+    }
+    // Those of others are nobody's business.
+    assert!(load(&Flags::default(), [variable("PATH")]).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn an_api_key_that_no_header_can_carry_is_refused_wherever_it_is_written() {
+    let error = environment(&[("BOLTQ_API_KEY", "s3cr\u{e9}t")])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("security.api_key = (set) (from BOLTQ_API_KEY): allowed is ASCII"),
+        "{error}"
+    );
+    assert!(refusal(r#"{"security":{"api_key":"s3cret\n"}}"#).contains("allowed is ASCII"));
 }
 
 #[test]

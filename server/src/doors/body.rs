@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Unexpected, Visitor};
 
 /// More would be over the limit of their bytes in any sensible use; checked while reading, so that a frame full of
 /// empty headers does not grow to many times its size.
@@ -69,7 +69,7 @@ pub(super) fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Cow<'de, str>,
 
 /// The value of a member that is a whole number.
 pub(super) fn integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<i64, A::Error> {
-    Ok(map.next_value::<Option<i64>>()?.unwrap_or(0))
+    Ok(map.next_value::<Option<Integer>>()?.map_or(0, |integer| integer.0))
 }
 
 /// The value of a member that is true or false.
@@ -156,6 +156,43 @@ impl<'de> Visitor<'de> for TextVisitor {
 
     fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
         Ok(Text(Cow::Owned(text.to_owned())))
+    }
+}
+
+/// A whole number. `-0` is one, and reaches us as the float, which alone has that sign.
+struct Integer(i64);
+
+impl<'de> Deserialize<'de> for Integer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_i64(IntegerVisitor)
+    }
+}
+
+struct IntegerVisitor;
+
+impl Visitor<'_> for IntegerVisitor {
+    type Value = Integer;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("i64")
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Integer, E> {
+        Ok(Integer(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Integer, E> {
+        let value = i64::try_from(value);
+        value
+            .map(Integer)
+            .map_err(|_| E::invalid_value(Unexpected::Other("a number over 2^63"), &self))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Integer, E> {
+        match value == 0.0 && value.is_sign_negative() {
+            true => Ok(Integer(0)),
+            false => Err(E::invalid_type(Unexpected::Float(value), &self)),
+        }
     }
 }
 

@@ -77,7 +77,11 @@ struct Shown<'a> {
     last_index: u64,
     /// `id@address`.
     peers: Vec<String>,
+    /// The id of this node, as logs name it.
+    id: String,
     cluster_id: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed: bool,
     groups: Vec<ShownGroup<'a>>,
 }
 
@@ -116,7 +120,9 @@ impl<'a> Shown<'a> {
             term: queue.map(|group| group.term).unwrap_or_default(),
             last_index: queue.map(|group| group.last_index).unwrap_or_default(),
             peers: members.iter().map(peer).collect(),
+            id: format!("{:016x}", status.node.node.0),
             cluster_id: status.cluster.map(|id| format!("{id:016x}")).unwrap_or_default(),
+            removed: status.removed,
             groups: status
                 .groups
                 .iter()
@@ -179,6 +185,7 @@ mod tests {
         ];
         ClusterStatus {
             node: node(1),
+            removed: false,
             cluster: Some(7),
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
@@ -189,6 +196,7 @@ mod tests {
                 last_index: 90_211,
                 applied_index: 90_210,
                 leader_changes: 2,
+                figures: boltq_raft::GroupFigures::default(),
                 members,
             }],
         }
@@ -213,11 +221,24 @@ mod tests {
             r#""peers":["0000000000000abc@10.0.0.2748:9100","n1@10.0.0.1:9100","n2@10.0.0.2:9100"],"#,
         );
         let ours = concat!(
-            r#""cluster_id":"0000000000000007","groups":[{"name":"queue","state":"Leader","leader_id":"n1","#,
+            r#""id":"0000000000000001","cluster_id":"0000000000000007","groups":[{"name":"queue","state":"Leader","leader_id":"n1","#,
             r#""term":4,"last_index":90211,"applied_index":90210,"members":[{"node_id":"0000000000000abc","voter":false},"#,
             r#"{"node_id":"n1","voter":true,"lag":0},{"node_id":"n2","voter":true,"lag":3}]}]}}"#,
         );
         assert_eq!(shown(Some(&status("Leader", Some(1)))), [specified, ours].concat());
+    }
+
+    #[test]
+    fn a_node_that_was_removed_says_so() {
+        let removed = ClusterStatus {
+            removed: true,
+            ..status("Follower", None)
+        };
+        let text = shown(Some(&removed));
+        assert!(
+            text.contains(r#""cluster_id":"0000000000000007","removed":true,"groups":"#),
+            "{text}"
+        );
     }
 
     #[test]

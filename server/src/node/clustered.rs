@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 use super::{NodeError, local, proposal_bytes_max};
 use crate::clock;
 use crate::cluster::{
-    AnyGroup, Cluster, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, SeedPlan, StreamPlane,
-    somebody_has_a_cluster,
+    Addresses, AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, Redirected,
+    SeedPlan, StreamPlane, somebody_has_a_cluster,
 };
-use crate::config::{ClusterConfig, Config};
+use crate::config::{ClusterConfig, ClusterTls, Config};
 use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
 use crate::plane::QueuePlane;
 
@@ -47,6 +47,7 @@ impl Clustered {
     /// Before the doors close: others lead what this node led, so that they can be asked at once.
     pub(super) async fn depart(&self) {
         if self.leave
+            && !self.cluster.departure().is_removed()
             && let Err(error) = self.cluster.leave_self().await
         {
             tracing::warn!(%error, "this node could not leave the cluster; it stays a member");
@@ -74,14 +75,15 @@ pub(super) struct Opening<'a> {
     pub(super) log: &'a Log,
     pub(super) messaging: SocketAddr,
     pub(super) admin: SocketAddr,
+    pub(super) departure: Departure,
 }
 
 impl Opening<'_> {
     pub(super) async fn open(
-        &self,
+        self,
         raft: TcpListener,
         plane: Arc<QueuePlane>,
-    ) -> Result<(Group<QueuePlane>, Clustered), NodeError> {
+    ) -> Result<(Group<QueuePlane>, Clustered, Option<SeedPlan>), NodeError> {
         let config = &self.config.cluster;
         let new = self.log.group(META_GROUP).raft_state().last.is_none();
         if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
@@ -99,7 +101,8 @@ impl Opening<'_> {
         };
         let registry = Arc::new(MetaPlane::new());
         let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
-        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
+        let addresses = Arc::new(Addresses::new(registry.clone()));
+        let transport: Arc<dyn Transport> = Arc::new(Redirected::new(peers.clone(), addresses.clone()));
         let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
         peers.register(META_GROUP, Arc::new(meta.clone()));
         let group = self.group(QUEUE_GROUP, &me, plane, &transport).await?;
@@ -118,19 +121,21 @@ impl Opening<'_> {
                     .iter()
                     .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
             );
+        let seeds = self.seeds(&me.admin, !new);
         let cluster = Arc::new(Cluster::new(
             me,
             meta.clone(),
             registry,
             others.collect(),
-            peers.clone(),
+            (peers.clone(), addresses),
+            self.departure,
         ));
         let calls = Arc::downgrade(&cluster);
-        peers.serve_forwarded(Arc::new(move |_, request| {
+        peers.serve_forwarded(Arc::new(move |service, request| {
             let cluster = calls.upgrade();
             Box::pin(async move {
                 let cluster = cluster.ok_or_else(|| "the node is stopping".to_owned())?;
-                cluster.serve(request).await
+                cluster.serve(service, request).await
             })
         }));
         let clustered = Clustered {
@@ -140,7 +145,7 @@ impl Opening<'_> {
             peers,
             leave: config.leave_on_shutdown,
         };
-        Ok((group, clustered))
+        Ok((group, clustered, seeds))
     }
 
     async fn group<H: GroupHandler>(
@@ -162,13 +167,17 @@ impl Opening<'_> {
         Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
     }
 
-    /// Whom to ask to be let in: nobody, if this node founds the cluster or there is nobody to ask.
-    pub(super) fn seeds(&self, cluster: &Cluster) -> Option<SeedPlan> {
+    /// Whom to ask to be let in, or where the others are: nobody, if this node founds the cluster now, was removed, or there
+    /// is nobody to ask.
+    fn seeds(&self, own: &str, known: bool) -> Option<SeedPlan> {
         let config = &self.config.cluster;
-        let own = cluster.admin_address();
+        if self.found && !known || self.departure.is_removed() {
+            return None;
+        }
         let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
         let api_key = self.config.security.api_key.expose().map(str::to_owned);
-        (!self.found && !seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key))
+        let refresh = known && !self.departure.has_left();
+        (!seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key, refresh))
     }
 }
 
@@ -182,12 +191,18 @@ pub(super) async fn founds(config: &Config, log: &Log) -> bool {
 fn peer_config(config: &ClusterConfig) -> PeerConfig {
     PeerConfig {
         secret: config.secret.expose().map(PeerSecret::new),
-        tls: config.tls.as_ref().map(|tls| PeerTls {
+        tls: config.tls.as_ref().map(PeerTls::from),
+        ..PeerConfig::default()
+    }
+}
+
+impl From<&ClusterTls> for PeerTls {
+    fn from(tls: &ClusterTls) -> Self {
+        Self {
             cert: tls.cert_file.clone(),
             key: tls.key_file.clone(),
             ca: tls.ca_file.clone(),
-        }),
-        ..PeerConfig::default()
+        }
     }
 }
 

@@ -16,10 +16,12 @@ use boltq_raft::{Group, GroupConfig, GroupError, NoPeers};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use self::clustered::{Clustered, Opening, founds};
 use crate::clock;
-use crate::cluster::QUEUE_GROUP;
+use crate::cluster::{Departure, QUEUE_GROUP};
 use crate::config::{Config, StorageMode, StorageSync};
 use crate::doors::intake::Intake;
 use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
@@ -33,8 +35,12 @@ use crate::telemetry::DoorMetrics;
 
 /// Proposals that may be on their way at most, in bytes.
 const PROPOSAL_BYTES_MAX: usize = 32 << 20;
+/// How often it is looked whether a node still belongs to its cluster.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
+/// How often a node looks whether its log has failed.
+const FAILURE_POLL: Duration = Duration::from_millis(500);
 
 /// Why a node did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +76,14 @@ pub enum NodeError {
     DataOfItsOwn {
         /// The data directory.
         path: PathBuf,
+    },
+    /// It cannot be read whether this node was removed from its cluster.
+    #[error("{}: {source}", path.display())]
+    Departure {
+        /// The data directory.
+        path: PathBuf,
+        /// What is wrong.
+        source: io::Error,
     },
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
@@ -133,9 +147,9 @@ impl Node {
                     log: &log,
                     messaging: addresses.0,
                     admin: addresses.1,
+                    departure: departure(config).await?,
                 };
-                let (group, clustered) = opening.open(raft, plane.clone()).await?;
-                let seeds = opening.seeds(&clustered.cluster);
+                let (group, clustered, seeds) = opening.open(raft, plane.clone()).await?;
                 clustered.cluster.start(seeds, &mut tasks, &stop);
                 (group, Some(clustered))
             }
@@ -192,12 +206,10 @@ impl Node {
     ) -> Result<(), NodeError> {
         let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
-        reporter
-            .set_service_status("", tonic_health::ServingStatus::Serving)
-            .await;
-        reporter
-            .set_service_status("boltq.queue.v1.QueueService", tonic_health::ServingStatus::Serving)
-            .await;
+        report(&reporter, true).await;
+        if clustering.is_enabled() {
+            self.tasks.spawn(keep_reported(reporter, clustering.clone()));
+        }
         let api_key = config.security.api_key.clone();
         let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
         let tcp = tcp::Door::new(
@@ -271,6 +283,7 @@ impl Node {
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
         let failure = tokio::select! {
             () = stop => None,
+            reason = log_failed(&self.log) => Some(reason),
             reason = self.group.failed() => Some(reason),
             reason = Clustered::failed(self.clustered.as_ref()) => Some(reason),
         };
@@ -304,6 +317,40 @@ impl Node {
         if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {
             tracing::error!(%error, "the log was not closed cleanly");
         }
+    }
+}
+
+/// What probes over gRPC are told.
+async fn report(reporter: &HealthReporter, serves: bool) {
+    let status = match serves {
+        true => ServingStatus::Serving,
+        false => ServingStatus::NotServing,
+    };
+    for service in ["", "boltq.queue.v1.QueueService"] {
+        reporter.set_service_status(service, status).await;
+    }
+}
+
+/// A node that was removed from its cluster does not serve.
+async fn keep_reported(reporter: HealthReporter, clustering: Clustering) {
+    let mut serves = true;
+    loop {
+        if serves == clustering.is_removed() {
+            serves = !serves;
+            report(&reporter, serves).await;
+        }
+        tokio::time::sleep(REPORT_EVERY).await;
+    }
+}
+
+/// Returns when the log takes no more writes, with the reason. The groups hear of it with the next write, and nobody may
+/// write for hours.
+async fn log_failed(log: &Log) -> String {
+    loop {
+        if let Some(failure) = log.failure() {
+            return failure.to_string();
+        }
+        tokio::time::sleep(FAILURE_POLL).await;
     }
 }
 
@@ -358,6 +405,16 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         Ok((log, node))
     })
     .await?
+}
+
+/// How this node parted from its cluster the last time, if it did.
+async fn departure(config: &Config) -> Result<Departure, NodeError> {
+    let dir = (config.storage.mode == StorageMode::Disk).then(|| config.storage.data_dir.clone());
+    let loaded = tokio::task::spawn_blocking(move || Departure::load(dir)).await?;
+    loaded.map_err(|source| NodeError::Departure {
+        path: config.storage.data_dir.clone(),
+        source,
+    })
 }
 
 /// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:

@@ -33,4 +33,4 @@ pub use info::{InfoSource, PeerInfo};
 pub use metrics::{Count, PeerMetrics};
 pub use peers::{IdentifyError, PeerError, Peers};
 pub use shared::ForwardHandler;
-pub use tls::PeerTlsError;
+pub use tls::{PeerTlsError, check_tls};

@@ -23,6 +23,14 @@ pub struct PeerTlsError {
     why: String,
 }
 
+/// Whether the files can be used. Blocks.
+///
+/// # Errors
+/// One is missing, or holds something else.
+pub fn check_tls(files: &PeerTls) -> Result<(), PeerTlsError> {
+    Tls::load(files).map(drop)
+}
+
 /// Both directions.
 #[derive(Clone)]
 pub(super) struct Tls {

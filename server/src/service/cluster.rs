@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use boltq_core::NodeId;
+pub use boltq_meta::NodeInfo as NodeStatus;
+use boltq_raft::GroupFigures;
 
 use crate::cluster::{Cluster, ClusterError, group_name};
 
@@ -21,6 +23,8 @@ pub struct JoinRequest {
     pub address: String,
     /// Whether it is to vote.
     pub voter: bool,
+    /// Refuses a node that is not there yet: it believes to be a member, and was removed.
+    pub refresh: bool,
 }
 
 /// The cluster at one moment, as this node sees it.
@@ -28,31 +32,14 @@ pub struct JoinRequest {
 pub struct ClusterStatus {
     /// This node.
     pub node: NodeStatus,
+    /// This node was removed from the cluster and serves nothing.
+    pub removed: bool,
     /// The id of the cluster, once it is known.
     pub cluster: Option<u64>,
     /// All nodes that belong to it, by name.
     pub nodes: Vec<NodeStatus>,
     /// The groups, the registry first.
     pub groups: Vec<GroupView>,
-}
-
-/// A node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// Its id.
-    pub node: NodeId,
-    /// What it is called.
-    pub name: String,
-    /// Host and port for nodes.
-    pub raft: String,
-    /// Host and port for clients.
-    pub messaging: String,
-    /// Host and port for operators.
-    pub admin: String,
-    /// Whether it is to vote.
-    pub voter: bool,
-    /// What it runs.
-    pub version: String,
 }
 
 /// A group as this node sees it.
@@ -72,6 +59,8 @@ pub struct GroupView {
     pub applied_index: u64,
     /// How often this node saw the leader change since its start.
     pub leader_changes: u64,
+    /// What it has counted since the start.
+    pub figures: GroupFigures,
     /// Its members.
     pub members: Vec<MemberView>,
 }
@@ -99,6 +88,13 @@ impl Clustering {
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.cluster.is_some()
+    }
+
+    /// Whether this node was removed from its cluster.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let cluster = self.cluster.as_ref();
+        cluster.is_some_and(|cluster| cluster.departure().is_removed())
     }
 
     fn cluster(&self) -> Result<&Cluster, ClusterError> {

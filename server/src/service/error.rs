@@ -51,6 +51,17 @@ pub enum ServiceError {
         /// Its name; empty as well.
         leader_id: String,
     },
+    /// This node was removed from its cluster.
+    #[error("this node was removed from its cluster; ask another one")]
+    Removed,
+    /// The read asked for what is current, and this node cannot make sure that it has that.
+    #[error(
+        "it cannot be made sure that what this node has is current: {why}; try again, or ask without \"linearizable\""
+    )]
+    NotCurrent {
+        /// What is in the way.
+        why: String,
+    },
     /// No majority of the nodes confirmed it in time. The outcome is unknown: it may still be carried out.
     #[error("no majority of the nodes confirmed in time; it may still be carried out")]
     NoMajority,
@@ -106,6 +117,8 @@ impl ServiceError {
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::Removed => "NODE_REMOVED",
+            Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
             Self::NotEnoughReplicas { .. } => "NOT_ENOUGH_REPLICAS",
             Self::NotInSync => "NOT_IN_SYNC",
@@ -120,7 +133,7 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
+            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
                 Some(Duration::from_millis(100))
             }
             Self::StorageFull | Self::NotEnoughReplicas { .. } => Some(Duration::from_secs(1)),
@@ -131,6 +144,7 @@ impl ServiceError {
             | Self::AckLevelTooLow { .. }
             | Self::QueueNotFound { .. }
             | Self::DeadLettersNotFound { .. }
+            | Self::Removed
             | Self::Storage { .. } => None,
         }
     }

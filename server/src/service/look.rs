@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use boltq_core::{MessageId, Record};
+use boltq_core::{MessageId, Record, check_name};
 use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
-use boltq_raft::{GroupStatus, Proposal};
+use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
+use bytes::Bytes;
 
 use super::bury::DEAD_LETTER_SUFFIX;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::clock;
+
+/// For a node to make sure that what it has is current. An election takes about a second.
+const CATCH_UP_MAX: Duration = Duration::from_secs(5);
 
 /// A message that was looked at.
 #[derive(Debug, Clone)]
@@ -61,6 +65,8 @@ pub struct Stats {
     pub storage: StorageStats,
     /// The group.
     pub group: GroupStatus,
+    /// What the group has counted since the start.
+    pub figures: GroupFigures,
 }
 
 impl Stats {
@@ -125,6 +131,7 @@ impl Queues {
                 writable: self.inner.log.space() == Space::Ample,
             },
             group: self.inner.group.status(),
+            figures: self.inner.group.figures(),
         }
     }
 
@@ -154,7 +161,7 @@ impl Queues {
     /// One queue.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is none of this name, or cannot be.
     pub fn queue(&self, name: &str) -> Result<QueueInfo, ServiceError> {
         self.inner.plane.with(|plane| {
             let id = plane.queue(name).ok_or_else(|| not_found(name))?;
@@ -178,27 +185,70 @@ impl Queues {
         }
     }
 
-    /// The next messages of a queue in the order of their delivery, without leasing them: `max` at most, and no more than
-    /// fit into an answer. Expired ones are left out.
+    /// Before statistics, lists and peeks: makes sure that this node is to be asked, and with `linearizable` that it has
+    /// everything that was answered before, whoever answered it. Otherwise what is read from a node that does not lead may
+    /// be a little old, and from one without a majority older than that.
     ///
     /// # Errors
-    /// There is no such queue, this node does not lead, or the messages cannot be read.
-    pub async fn peek(&self, queue: &str, max: usize) -> Result<Vec<Peeked>, ServiceError> {
-        if !self.inner.plane.is_leading() {
-            return Err(self.not_leader());
+    /// This node was removed from its cluster. With `linearizable`: nobody leads, or it could not be made sure in time.
+    pub async fn begin_look(&self, linearizable: bool) -> Result<(), ServiceError> {
+        if self.inner.clustering.is_removed() {
+            return Err(ServiceError::Removed);
         }
-        let mut places: Vec<Place> = Vec::new();
-        let attempts: Vec<u32> = self.inner.plane.with(|plane| {
+        if !linearizable {
+            return Ok(());
+        }
+        let caught_up = self.inner.group.catch_up(CATCH_UP_MAX).await;
+        caught_up.map_err(|error| match error {
+            ReadError::NoLeader => self.not_leader(),
+            ReadError::Stopped => ServiceError::Stopped,
+            ReadError::NoMajority | ReadError::NotReached(_) | ReadError::Behind { .. } => {
+                ServiceError::NotCurrent { why: error.to_string() }
+            }
+        })
+    }
+
+    /// The next messages of a queue in the order of their delivery, without leasing them: `max` at most, and no more than
+    /// fit into an answer. Expired ones are left out. A node that does not lead does not know which of them are leased, and
+    /// shows those too.
+    ///
+    /// # Errors
+    /// There is no such queue, or the messages cannot be read.
+    pub async fn peek(&self, queue: &str, max: usize) -> Result<Vec<Peeked>, ServiceError> {
+        let mut places = self.next_places(queue, max)?;
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        loop {
+            let wanted = places.iter().map(|(place, _)| (place.stream, place.seq)).collect();
+            let error = match self.read_answer(wanted).await {
+                Ok(records) => return self.peeked(&places, &records),
+                Err(error) => error,
+            };
+            // It may have been settled meanwhile. Each time round, somebody has got on.
+            let now = self.next_places(queue, max)?;
+            if now.first() == places.first() {
+                return Err(error);
+            }
+            places = now;
+        }
+    }
+
+    /// Places and failed attempts of what comes next.
+    fn next_places(&self, queue: &str, max: usize) -> Result<Vec<(Place, u32)>, ServiceError> {
+        self.inner.plane.with(|plane| {
             let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
-            plane.peek(id, max, &mut places);
-            Ok::<_, ServiceError>(places.iter().map(|place| plane.attempts(*place)).collect())
-        })?;
-        let wanted: Vec<_> = places.iter().map(|place| (place.stream, place.seq)).collect();
-        let records = self.read_answer(wanted).await?;
+            let mut places = Vec::new();
+            plane.peek(id, max, clock::now(), &mut places);
+            Ok(places.into_iter().map(|place| (place, plane.attempts(place))).collect())
+        })
+    }
+
+    fn peeked(&self, places: &[(Place, u32)], records: &[Bytes]) -> Result<Vec<Peeked>, ServiceError> {
         let (now, salt) = (clock::now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
-        for ((place, attempts), bytes) in places.iter().zip(attempts).zip(records) {
-            let record = match Record::read(&bytes) {
+        for (&(place, attempts), bytes) in places.iter().zip(records) {
+            let record = match Record::read(bytes) {
                 Ok(record) => record,
                 Err(error) if peeked.is_empty() => {
                     return Err(ServiceError::Storage {
@@ -251,18 +301,28 @@ impl Queues {
     /// Removes the dead letters of a queue, which is named without the suffix.
     ///
     /// # Errors
-    /// There are none, or nothing was removed.
+    /// The name is not acceptable, there are none, or nothing was removed.
     pub async fn purge_dead_letters(&self, queue: &str) -> Result<u64, ServiceError> {
+        // With the suffix, no name is empty.
+        check_name(queue)?;
         let dead = format!("{queue}{DEAD_LETTER_SUFFIX}");
         self.purge(&dead).await.map_err(|error| match error {
-            ServiceError::QueueNotFound { queue } => ServiceError::DeadLettersNotFound { queue },
+            // The name was checked, and only the suffix can have made it too long.
+            ServiceError::QueueNotFound { .. } | ServiceError::InvalidName(_) => {
+                ServiceError::DeadLettersNotFound { queue: dead }
+            }
             error => error,
         })
     }
 }
 
+/// What is said about a queue that is not there: that no queue can have this name, or that none has. Only then is the name
+/// checked, since the dead letters of a long name have one that nobody could create by hand.
 fn not_found(queue: &str) -> ServiceError {
-    ServiceError::QueueNotFound {
-        queue: queue.to_owned(),
+    match check_name(queue) {
+        Err(error) => ServiceError::InvalidName(error),
+        Ok(()) => ServiceError::QueueNotFound {
+            queue: queue.to_owned(),
+        },
     }
 }

@@ -18,12 +18,13 @@ pub use boltq_queue::{QueueStats, Totals};
 pub use bury::DEAD_LETTER_SUFFIX;
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use error::{ServiceError, SettleError};
-pub use kv::{Kv, KvError, KvEvent, KvStats, KvWatch, WatchEnd};
+pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_MAX, WatchEnd};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
+pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
 
 /// The media type of payloads that are checked to be one JSON value.

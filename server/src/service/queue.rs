@@ -38,7 +38,7 @@ pub(super) struct Inner {
     /// Key of the message ids, once it is known here.
     salt: OnceLock<IdSalt>,
     /// Whom to ask when this node does not lead.
-    clustering: Clustering,
+    pub(super) clustering: Clustering,
     /// For the nodes to confirm a command. None waits for ever: a node that is alone confirms when its disk does.
     pub(super) confirm_max: Option<Duration>,
     /// The least that a publisher may ask to wait for.
@@ -185,6 +185,9 @@ impl Queues {
 
     /// Where to go instead.
     pub(super) fn not_leader(&self) -> ServiceError {
+        if self.inner.clustering.is_removed() {
+            return ServiceError::Removed;
+        }
         let (leader, leader_id) = self.leader();
         ServiceError::NotLeader { leader, leader_id }
     }

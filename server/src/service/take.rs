@@ -5,6 +5,7 @@
 //! in the background, and answers as soon as it has found something or has looked for [`WALK_MAX`]; then
 //! [`super::expiry`] goes on by itself.
 
+use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::clock;
 use crate::plane::Attachment;
 
 /// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
-const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
+pub const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
 /// What a delivery has beyond its record at most: token, id, times, and the framing of its members.
 const ANSWER_ENVELOPE_BYTES: usize = 128;
 
@@ -46,36 +47,60 @@ impl Queues {
         lease: Option<Duration>,
         wait: Duration,
     ) -> Result<Vec<Delivery>, ServiceError> {
+        let room = || std::future::ready(());
+        let taken = self.consume_with_room(consumer, queue, max, lease, wait, room).await?;
+        Ok(taken.map(|(deliveries, ())| deliveries).unwrap_or_default())
+    }
+
+    /// As [`Queues::consume`], and waits for `room` before each attempt: no message leaves its place before there is some
+    /// for an answer of [`ANSWER_BYTES_MAX`]. Nothing: there were no messages.
+    ///
+    /// # Errors
+    /// As [`Queues::consume`].
+    pub async fn consume_with_room<R, F: Future<Output = R>>(
+        &self,
+        consumer: &Consumer,
+        queue: &str,
+        max: usize,
+        lease: Option<Duration>,
+        wait: Duration,
+        room: impl Fn() -> F,
+    ) -> Result<Option<(Vec<Delivery>, R)>, ServiceError> {
         let attachment = self.attach(queue).await?;
         if wait.is_zero() {
-            return self.take(consumer, attachment.queue, max, lease).await;
+            let room = room().await;
+            let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
+            return Ok((!deliveries.is_empty()).then_some((deliveries, room)));
         }
-        let waiting = self.next_deliveries(consumer, &attachment, max, lease);
+        let waiting = self.next_deliveries(consumer, &attachment, max, lease, room);
         match tokio::time::timeout(wait, waiting).await {
             // Nothing came, for whatever reason.
-            Err(_) | Ok(Err(ServiceError::Stopped)) => Ok(Vec::new()),
-            Ok(deliveries) => deliveries,
+            Err(_) | Ok(Err(ServiceError::Stopped)) => Ok(None),
+            Ok(taken) => taken.map(Some),
         }
     }
 
-    /// Waits until there is something to lease.
+    /// Waits until there is something to lease, and for `room` before each look.
     ///
     /// # Errors
     /// As [`Queues::consume`], and [`ServiceError::Stopped`] when the node stops before anything has come.
-    pub async fn next_deliveries(
+    pub async fn next_deliveries<R, F: Future<Output = R>>(
         &self,
         consumer: &Consumer,
         attachment: &Attachment,
         max: usize,
         lease: Option<Duration>,
-    ) -> Result<Vec<Delivery>, ServiceError> {
+        room: impl Fn() -> F,
+    ) -> Result<(Vec<Delivery>, R), ServiceError> {
         loop {
             // Registered before looking, so that what becomes ready in between is not missed.
             let ready = attachment.waiters.ready.notified();
+            let room = room().await;
             let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
             if !deliveries.is_empty() {
-                return Ok(deliveries);
+                return Ok((deliveries, room));
             }
+            drop(room);
             tokio::select! {
                 () = ready => {}
                 () = self.inner.stop.cancelled() => return Err(ServiceError::Stopped),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// Collects samples and writes them sorted by name, with `HELP` and `TYPE` once for each.
 #[derive(Debug, Default)]
@@ -14,7 +15,8 @@ pub struct Exposition(BTreeMap<&'static str, Family>);
 struct Family {
     help: &'static str,
     kind: &'static str,
-    samples: Vec<(String, u64)>,
+    /// What follows the name of the family, and the value.
+    samples: Vec<(String, String)>,
 }
 
 impl Exposition {
@@ -38,13 +40,51 @@ impl Exposition {
         self.add(name, help, "gauge", written(labels), value);
     }
 
+    /// As [`Exposition::labelled_counter`], of time, in seconds.
+    pub fn labelled_seconds(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+        value: Duration,
+    ) {
+        self.family(name, help, "counter")
+            .push((written(labels), seconds(value)));
+    }
+
+    /// How long something took: how many of each class, which is told apart by its upper end, and one class more beyond the
+    /// last end.
+    pub fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+        (ends, classes): (&[Duration], &[u64]),
+        sum: Duration,
+    ) {
+        let samples = self.family(name, help, "histogram");
+        let ends = ends.iter().map(|end| seconds(*end)).chain(["+Inf".to_owned()]);
+        let mut count = 0;
+        for (end, class) in ends.zip(classes) {
+            count += class;
+            let labels = [labels, &[("le", end.as_str())]].concat();
+            samples.push((format!("_bucket{}", written(&labels)), count.to_string()));
+        }
+        samples.push((format!("_sum{}", written(labels)), seconds(sum)));
+        samples.push((format!("_count{}", written(labels)), count.to_string()));
+    }
+
     fn add(&mut self, name: &'static str, help: &'static str, kind: &'static str, labels: String, value: u64) {
+        self.family(name, help, kind).push((labels, value.to_string()));
+    }
+
+    fn family(&mut self, name: &'static str, help: &'static str, kind: &'static str) -> &mut Vec<(String, String)> {
         let family = self.0.entry(name).or_insert_with(|| Family {
             help,
             kind,
             samples: Vec::new(),
         });
-        family.samples.push((labels, value));
+        &mut family.samples
     }
 
     /// The whole text.
@@ -59,6 +99,10 @@ impl Exposition {
         }
         text
     }
+}
+
+fn seconds(duration: Duration) -> String {
+    duration.as_secs_f64().to_string()
 }
 
 fn written(labels: &[(&str, &str)]) -> String {
@@ -83,6 +127,10 @@ mod tests {
         exposition.counter("a", "Ants.", 7);
         exposition.labelled_gauge("b", "Bees.", &[("hive", "a\"b\\c\nd")], 2);
         exposition.labelled_counter("c", "Crabs.", &[("sea", "north"), ("depth", "9")], 3);
+        exposition.labelled_seconds("d", "Ducks.", &[("pond", "one")], Duration::from_millis(1_500));
+        let ends = [Duration::from_micros(250), Duration::from_secs(1)];
+        let sum = Duration::from_millis(12_002);
+        exposition.histogram("e", "Eels.", &[("river", "one")], (&ends, &[2, 0, 1]), sum);
         let text = r#"# HELP a Ants.
 # TYPE a counter
 a 7
@@ -93,6 +141,16 @@ b{hive="a\"b\\c\nd"} 2
 # HELP c Crabs.
 # TYPE c counter
 c{sea="north",depth="9"} 3
+# HELP d Ducks.
+# TYPE d counter
+d{pond="one"} 1.5
+# HELP e Eels.
+# TYPE e histogram
+e_bucket{river="one",le="0.00025"} 2
+e_bucket{river="one",le="1"} 2
+e_bucket{river="one",le="+Inf"} 3
+e_sum{river="one"} 12.002
+e_count{river="one"} 3
 "#;
         assert_eq!(exposition.into_text(), text);
     }

@@ -199,6 +199,10 @@ impl Cluster {
     pub fn pause(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.signal(Signal::STOP);
+        if let Process::Running(child) = &node.process {
+            let what = format!("{} does nothing more", node.name);
+            eventually(STOPPED_WITHIN, &what, || is_stopped(child.id()).then_some(()));
+        }
         node.process = match std::mem::replace(&mut node.process, Process::Stopped) {
             Process::Running(child) => Process::Paused(child),
             other => other,
@@ -227,9 +231,38 @@ impl Cluster {
         node.bootstrap = false;
     }
 
+    /// One node more, on a copy of the data of one that does not run, under its name and at other addresses. It is not
+    /// expected to get in.
+    ///
+    /// # Panics
+    /// When the data cannot be copied.
+    pub fn add_copy(&mut self, original: usize) -> usize {
+        let index = self.nodes.len();
+        let mut copy = ClusterNode::new(index + 1, self.nodes[original].voter);
+        copy.name.clone_from(&self.nodes[original].name);
+        copy.member = false;
+        let (from, to) = (self.nodes[original].directory.data(), copy.directory.data());
+        let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
+        assert!(copied.expect("copy the data of a node").success());
+        self.nodes.push(copy);
+        index
+    }
+
+    /// Kills a node and gives it another Raft port, as if it came back with another address.
+    pub fn relocate(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.kill();
+        node.raft = local(free_port());
+    }
+
     /// From now on the node is not expected to be in the cluster.
     pub fn forget(&mut self, index: usize) {
         self.nodes[index].member = false;
+    }
+
+    /// From now on the node is expected to be in the cluster again.
+    pub fn remember(&mut self, index: usize) {
+        self.nodes[index].member = true;
     }
 
     /// The nodes.
@@ -337,6 +370,16 @@ impl Cluster {
     }
 }
 
+/// Whether all threads of a process have stopped: a signal may reach them a moment after it was sent.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the threads of a server");
+    threads.flatten().all(|thread| {
+        // The state comes after the name in parentheses.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
         Self {
@@ -419,6 +462,11 @@ impl ClusterNode {
             Process::Running(child) | Process::Paused(child) => child.try_wait().expect("wait for a server"),
             Process::Stopped => panic!("{} was stopped", self.name),
         }
+    }
+
+    /// Where its data lies.
+    pub fn data(&self) -> PathBuf {
+        self.directory.data()
     }
 
     /// What it wrote since its first start.

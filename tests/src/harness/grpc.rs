@@ -127,6 +127,7 @@ impl QueueCalls for QueueClient {
     async fn look(&mut self, queue: &str) -> Queue {
         let request = GetQueueRequest {
             queue: queue.to_owned(),
+            ..GetQueueRequest::default()
         };
         self.get_queue(request)
             .await

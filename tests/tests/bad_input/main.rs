@@ -4,5 +4,6 @@ mod admin;
 mod binary;
 mod grpc;
 mod handles;
+mod slow_readers;
 mod unfinished;
 mod watch;

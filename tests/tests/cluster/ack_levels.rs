@@ -29,7 +29,7 @@ fn all_levels() -> ServerOptions {
 fn start(options: &ServerOptions) -> Cluster {
     let cluster = Cluster::start_with(3, options);
     eventually(DEADLINE, "two nodes were promoted", || {
-        let promoted = |log: &str| log.matches("group=\"queue\" step=Promote").count();
+        let promoted = |log: &str| log.matches("group=\"queue\" step=\"promote ").count();
         let promoted: usize = cluster.nodes().iter().map(|node| promoted(&node.log())).sum();
         (promoted >= 2).then_some(())
     });

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use boltq_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use boltq_proto::cluster::v1::{GetStatusRequest, GroupState, TransferLeadershipRequest};
+use boltq_proto::cluster::v1::{GetStatusRequest, GroupState, JoinRequest, LeaveRequest, TransferLeadershipRequest};
 use boltq_tests::harness::binary::{BinaryClient, command, status};
-use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message};
+use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message, reason};
 use boltq_tests::harness::{Cluster, ServerOptions, eventually, http};
 use serde_json::{Value, json};
+use tonic::Code;
 
 /// One cluster for all of it: starting one takes longer than asking.
 #[test]
@@ -19,6 +20,7 @@ fn every_door_tells_who_leads() {
     a_follower_is_ready(&cluster, leader, follower);
     metrics_tell_of_every_group(&cluster, leader, follower);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
+        names_that_no_node_can_have_are_wrong_arguments(&cluster, follower).await;
         grpc_calls_are_passed_on_to_the_leader(&cluster, follower).await;
         leadership_can_be_handed_over(&cluster, leader, follower).await;
     });
@@ -125,6 +127,8 @@ fn metrics_tell_of_every_group(cluster: &Cluster, leader: usize, follower: usize
         "boltq_raft_last_index",
         "boltq_raft_applied_index",
         "boltq_raft_leader_changes_total",
+        "boltq_raft_append_seconds_count",
+        "boltq_raft_append_seconds_sum",
     ] {
         for group in ["meta", "queue"] {
             let start = format!("{name}{{group=\"{group}\"}} ");
@@ -141,6 +145,48 @@ fn metrics_tell_of_every_group(cluster: &Cluster, leader: usize, follower: usize
         "only the leader knows"
     );
     assert!(following.contains("boltq_raft_is_leader{group=\"queue\"} 0"));
+}
+
+async fn names_that_no_node_can_have_are_wrong_arguments(cluster: &Cluster, follower: usize) {
+    let channel = channel(cluster.node(follower).messaging()).await.unwrap();
+    let mut client = ClusterServiceClient::new(channel);
+    for name in ["n\n1", &"x".repeat(201)] {
+        let node_id = || name.to_owned();
+        let leave = LeaveRequest { node_id: node_id() };
+        let transfer = TransferLeadershipRequest {
+            group: "queue".to_owned(),
+            node_id: node_id(),
+        };
+        let join = JoinRequest {
+            node_id: node_id(),
+            address: cluster.node(follower).raft().to_string(),
+            non_voter: false,
+        };
+        let refused = [
+            client.leave(leave).await.unwrap_err(),
+            client.transfer_leadership(transfer).await.unwrap_err(),
+            client.join(join).await.unwrap_err(),
+        ];
+        for status in refused {
+            assert_eq!(
+                (status.code(), reason(&status).as_str()),
+                (Code::InvalidArgument, "INVALID_ARGUMENT"),
+                "{status:?}"
+            );
+            assert!(status.message().starts_with("node_id: name has "), "{status:?}");
+        }
+        let address = cluster.node(follower).raft().to_string();
+        for (path, body) in [
+            ("/cluster/leave", json!({"node_id": name})),
+            ("/cluster/transfer", json!({"group": "queue", "node_id": name})),
+            ("/cluster/join", json!({"node_id": name, "addr": address})),
+        ] {
+            let (admin, body) = (cluster.node(follower).admin(), body.to_string());
+            let response = http::request(admin, "POST", path, &[], body.as_bytes()).unwrap();
+            assert_eq!(response.status, 400, "{path}: {}", response.text());
+            assert!(response.text().contains("node_id: name has "), "{}", response.text());
+        }
+    }
 }
 
 async fn grpc_calls_are_passed_on_to_the_leader(cluster: &Cluster, follower: usize) {
@@ -174,6 +220,12 @@ async fn leadership_can_be_handed_over(cluster: &Cluster, leader: usize, followe
             })
             .then_some(())
     });
+    // The admin port calls it so.
+    let request = TransferLeadershipRequest {
+        group: "metadata".to_owned(),
+        node_id: String::new(),
+    };
+    client.transfer_leadership(request).await.unwrap();
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert!(status.enabled && status.cluster_id.len() == 16, "{status:?}");
     let names: Vec<&str> = status.nodes.iter().map(|node| node.node_id.as_str()).collect();

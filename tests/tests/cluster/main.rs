@@ -4,9 +4,13 @@
 //! real.
 
 mod ack_levels;
+mod addresses;
 mod cable;
+mod departed;
 mod doors;
 mod failover;
 mod load;
 mod membership;
+mod reads;
+mod snapshots;
 mod tcp_forward;

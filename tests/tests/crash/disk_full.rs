@@ -106,7 +106,7 @@ async fn a_backlog_that_fills_the_disk_stops_publishes_and_nothing_else() {
     let error = binary.call(command::PUBLISH, &body).error();
     assert!(error.contains("full"), "{error}");
     let mut admin = AdminServiceClient::new(channel(server.messaging()).await.unwrap());
-    let stats = admin.get_stats(GetStatsRequest {}).await.unwrap().into_inner();
+    let stats = admin.get_stats(GetStatsRequest::default()).await.unwrap().into_inner();
     assert!(!stats.storage.unwrap().writable);
     assert_eq!(
         client.look("q").await.ready,

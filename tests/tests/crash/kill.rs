@@ -314,6 +314,7 @@ fn drain(address: SocketAddr) -> Vec<u64> {
 async fn ready_in(client: &mut QueueClient, queue: &str) -> u64 {
     let request = GetQueueRequest {
         queue: queue.to_owned(),
+        ..GetQueueRequest::default()
     };
     client
         .get_queue(request)

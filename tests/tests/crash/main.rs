@@ -6,6 +6,7 @@
 mod damage;
 mod disk_full;
 mod disk_space;
+mod gone;
 mod kill;
 mod second_start;
 mod states;

@@ -146,6 +146,9 @@ fn metrics_count_what_happened() {
     );
     assert_eq!((value("boltq_messages_acked"), value("boltq_messages_nacked")), (1, 2));
     assert_eq!((value("boltq_retry_count"), value("boltq_dead_letter_count")), (1, 1));
+    let appends = |class: &str| value(&format!("boltq_raft_append_seconds_{class}"));
+    let all = appends("count{group=\"queue\"}");
+    assert!(all > 0 && all == appends("bucket{group=\"queue\",le=\"+Inf\"}"));
 }
 
 #[test]

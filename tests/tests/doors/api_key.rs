@@ -51,8 +51,11 @@ async fn grpc_calls_need_the_key_in_their_metadata() {
         .await
         .unwrap();
     let mut admin = AdminServiceClient::new(channel);
-    unauthenticated(&admin.get_stats(GetStatsRequest {}).await.unwrap_err());
-    admin.get_stats(with_key(GetStatsRequest {}, KEY)).await.unwrap();
+    unauthenticated(&admin.get_stats(GetStatsRequest::default()).await.unwrap_err());
+    admin
+        .get_stats(with_key(GetStatsRequest::default(), KEY))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

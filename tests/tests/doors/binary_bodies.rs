@@ -226,10 +226,7 @@ fn names_that_break_the_rules_are_refused_and_the_connection_goes_on() {
     ] {
         for command in [command::PUBLISH, command::CONSUME] {
             let error = client.call(command, &json!({"topic": name}).to_string()).error();
-            assert!(
-                !error.starts_with("invalid json") && !error.is_empty(),
-                "{name:?}: {error}"
-            );
+            assert!(error.starts_with("queue name has "), "{name:?}: {error}");
         }
     }
     assert_eq!(client.stats()["Queues"], json!({}));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use boltq_proto::queue::v1::{
     AckRequest, ConsumeRequest, ExtendLeaseRequest, GetQueueRequest, ListQueuesRequest, NackRequest, PeekRequest,
-    PublishRequest, PurgeDeadLettersRequest, PurgeQueueRequest,
+    PublishRequest, PurgeDeadLettersRequest, PurgeQueueRequest, SubscribeInit, SubscribeRequest, subscribe_request,
 };
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::grpc::{QueueClient, connect, duration, message, reason};
@@ -56,34 +56,76 @@ async fn names_are_checked_by_every_call_that_takes_one() {
             code,
             why,
         );
-        for result in [
-            client
-                .peek(PeekRequest {
-                    queue: queue(),
-                    max_messages: 1,
-                })
-                .await
-                .map(drop_body),
-            client
-                .purge_queue(PurgeQueueRequest { queue: queue() })
-                .await
-                .map(drop_body),
-            client
-                .purge_dead_letters(PurgeDeadLettersRequest { queue: queue() })
-                .await
-                .map(drop_body),
-            client
-                .get_queue(GetQueueRequest { queue: queue() })
-                .await
-                .map(drop_body),
-        ] {
-            let code = result.expect_err("there is no such queue").code();
-            assert!(code == Code::InvalidArgument || code == Code::NotFound, "{code:?}");
-        }
+        let peek = PeekRequest {
+            queue: queue(),
+            max_messages: 1,
+            ..PeekRequest::default()
+        };
+        refused(client.peek(peek).await, code, why);
+        let purge = PurgeQueueRequest { queue: queue() };
+        refused(client.purge_queue(purge).await, code, why);
+        let purge = PurgeDeadLettersRequest { queue: queue() };
+        refused(client.purge_dead_letters(purge).await, code, why);
+        let get = named(queue());
+        refused(client.get_queue(get).await, code, why);
+        refused(subscribe(&mut client, name).await, code, why);
     }
 }
 
-fn drop_body<T>(_: Response<T>) {}
+fn named(queue: String) -> GetQueueRequest {
+    GetQueueRequest {
+        queue,
+        ..GetQueueRequest::default()
+    }
+}
+
+async fn subscribe(client: &mut QueueClient, queue: &str) -> Result<Response<()>, Status> {
+    let init = SubscribeInit {
+        queue: queue.to_owned(),
+        ..Default::default()
+    };
+    let requests = tokio_stream::iter([SubscribeRequest {
+        request: Some(subscribe_request::Request::Init(init)),
+    }]);
+    client.subscribe(requests).await.map(|response| response.map(drop))
+}
+
+/// Their name is longer than anybody could make one.
+#[tokio::test]
+async fn the_dead_letters_of_a_queue_with_the_longest_name_can_be_looked_at_and_purged() {
+    let (_server, mut client) = connected().await;
+    let longest = || "x".repeat(200);
+    client.publish(publish(&longest(), message("poison"))).await.unwrap();
+    let purge = || PurgeDeadLettersRequest { queue: longest() };
+    refused(
+        client.purge_dead_letters(purge()).await,
+        Code::NotFound,
+        "DEAD_LETTERS_NOT_FOUND",
+    );
+    let consume = ConsumeRequest {
+        queue: longest(),
+        ..Default::default()
+    };
+    let leased = client.consume(consume).await.unwrap().into_inner();
+    let nack = NackRequest {
+        delivery_tokens: vec![leased.deliveries[0].delivery_token.clone()],
+        dead_letter: true,
+        ..Default::default()
+    };
+    assert_eq!(client.nack(nack).await.unwrap().into_inner().settled, 1);
+    let dead = format!("{}_dead_letter", longest());
+    let get = named(dead.clone());
+    let queue = client.get_queue(get).await.unwrap().into_inner().queue.unwrap();
+    assert_eq!((queue.name.as_str(), queue.ready), (dead.as_str(), 1));
+    let peek = PeekRequest {
+        queue: dead,
+        max_messages: 1,
+        ..PeekRequest::default()
+    };
+    assert_eq!(client.peek(peek).await.unwrap().into_inner().deliveries.len(), 1);
+    let purged = client.purge_dead_letters(purge()).await.unwrap().into_inner();
+    assert_eq!(purged.purged, 1);
+}
 
 #[tokio::test]
 async fn calls_about_a_queue_that_does_not_exist_say_not_found_and_create_nothing() {
@@ -95,6 +137,7 @@ async fn calls_about_a_queue_that_does_not_exist_say_not_found_and_create_nothin
             .peek(PeekRequest {
                 queue: queue(),
                 max_messages: 0,
+                ..PeekRequest::default()
             })
             .await,
         code,
@@ -105,7 +148,7 @@ async fn calls_about_a_queue_that_does_not_exist_say_not_found_and_create_nothin
         code,
         why,
     );
-    refused(client.get_queue(GetQueueRequest { queue: queue() }).await, code, why);
+    refused(client.get_queue(named(queue())).await, code, why);
     let dead = client
         .purge_dead_letters(PurgeDeadLettersRequest { queue: queue() })
         .await;
@@ -218,6 +261,7 @@ async fn numbers_outside_their_ranges_are_refused() {
     let peek = PeekRequest {
         queue: "q".into(),
         max_messages: 1001,
+        ..PeekRequest::default()
     };
     client.consume(consume(1, None, None)).await.unwrap();
     refused(client.peek(peek).await, code, why);

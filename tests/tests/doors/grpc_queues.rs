@@ -108,6 +108,7 @@ async fn peek_stays_within_the_size_of_a_grpc_message() {
         .peek(PeekRequest {
             queue: "big".into(),
             max_messages: 1000,
+            ..PeekRequest::default()
         })
         .await
         .unwrap();
@@ -171,6 +172,7 @@ async fn peek_shows_delivery_order_and_changes_nothing() {
     let peek = |max_messages| PeekRequest {
         queue: "q".into(),
         max_messages,
+        ..PeekRequest::default()
     };
     for _ in 0..2 {
         let seen = client.peek(peek(3)).await.unwrap().into_inner().deliveries;
@@ -201,6 +203,7 @@ async fn peek_without_a_number_shows_ten() {
         .peek(PeekRequest {
             queue: "q".into(),
             max_messages: 0,
+            ..PeekRequest::default()
         })
         .await
         .unwrap();
@@ -291,6 +294,7 @@ async fn list(client: &mut QueueClient, prefix: &str, page_size: u32) -> Vec<Str
             page_size,
             page_token,
             prefix: prefix.to_owned(),
+            ..ListQueuesRequest::default()
         };
         let page = client.list_queues(request).await.unwrap().into_inner();
         assert!(page_size == 0 || page.queues.len() <= page_size as usize);
@@ -351,7 +355,7 @@ async fn the_admin_service_adds_everything_up() {
     };
     client.nack(nack).await.unwrap();
     let mut admin = AdminServiceClient::new(channel(server.messaging()).await.unwrap());
-    let stats = admin.get_stats(GetStatsRequest {}).await.unwrap().into_inner();
+    let stats = admin.get_stats(GetStatsRequest::default()).await.unwrap().into_inner();
     assert_eq!(stats.queues, BTreeMap::from([("q".to_owned(), 2)]));
     assert_eq!(stats.dead_letters, BTreeMap::from([("q_dead_letter".to_owned(), 1)]));
     assert_eq!((stats.pending, stats.delayed, stats.published), (1, 1, 6));

@@ -90,6 +90,7 @@ async fn dead_letters_are_taken_acknowledged_and_looked_at_like_any_message() {
     let peek = PeekRequest {
         queue: "q_dead_letter".into(),
         max_messages: 10,
+        ..PeekRequest::default()
     };
     let seen = client.peek(peek).await.unwrap().into_inner().deliveries;
     assert_eq!(

@@ -86,7 +86,7 @@ async fn expired_messages_are_counted() {
     std::thread::sleep(Duration::from_millis(150));
     assert!(client.consume("q").is_none());
     let mut admin = AdminServiceClient::new(channel(server.messaging()).await.unwrap());
-    let stats = admin.get_stats(GetStatsRequest {}).await.unwrap().into_inner();
+    let stats = admin.get_stats(GetStatsRequest::default()).await.unwrap().into_inner();
     assert_eq!((stats.expired, stats.published, stats.consumed), (3, 3, 0));
 }
 

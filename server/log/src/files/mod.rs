@@ -54,6 +54,12 @@ pub trait LogFile: Send + Sync + Debug {
     fn allocate(&self, bytes: u64) -> io::Result<()>;
     /// Cuts the file, or extends it with zeroes.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
+    /// Whether who opens `path` gets this file. An open file can be written to and synced when its name is gone, and nobody
+    /// finds it again.
+    ///
+    /// # Errors
+    /// That cannot be told.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// A file system.

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -149,5 +149,16 @@ impl LogFile for OsFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
+    }
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let named = match std::fs::metadata(path) {
+            Ok(named) => named,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let own = self.file.metadata()?;
+        Ok((own.dev(), own.ino()) == (named.dev(), named.ino()))
     }
 }

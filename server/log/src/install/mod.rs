@@ -27,8 +27,8 @@ use crate::index::{Row, RowChanges, StreamIndex, StreamRows, record_bytes};
 use crate::log::{Disk, Store};
 use crate::store::{MemoryFrames, Pins};
 use crate::types::{EntryId, FileId, FrameKey};
-use crate::wal::Outgoing;
 use crate::wal::payload::encode_purge;
+use crate::wal::{INDEX_MAX, Outgoing};
 use spill::Spill;
 
 /// A state that comes from another node, as far as it is here. Dropped without [`Install::commit`], nothing remains of it.
@@ -172,6 +172,10 @@ impl Install {
     /// The group is as it was, and nothing of what was added remains. Only if it is not known whether the state reached the
     /// device, the log stops, and the next start finds the one or the other.
     pub fn commit(mut self, applied: EntryId, meta: &[u8], state: &[u8]) -> Result<(), InstallError> {
+        // The next start would take it for damage.
+        if applied.index.0 > INDEX_MAX {
+            return Err(InstallError::TooHigh { applied: applied.index });
+        }
         self.flush()?;
         let log = self.log.clone();
         let _writing = log.group.writing.lock();

@@ -29,7 +29,7 @@ use self::directory::{Directory, Newest, io_error};
 use self::replay::{Misfit, Replay};
 use crate::cache::Cache;
 use crate::checkpoint::Saved;
-use crate::config::LogConfig;
+use crate::config::{LogConfig, SyncPolicy};
 use crate::error::OpenError;
 use crate::files::{DirLock, FileLayer, LockOutcome};
 use crate::frame::{self, Fault, Kind, Mark};
@@ -45,6 +45,8 @@ use crate::wal::{Head, Keeper, Outgoing, Prepared, Wal, start_bytes};
 
 /// Length of the first file after a start, so that this does not take long; the ordinary ones are prepared meanwhile.
 const FIRST_FILE_BYTES: u64 = 1 << 20;
+/// What is written again at a time.
+const WRITE_AGAIN_BYTES: u64 = 1 << 20;
 
 /// With `on_work`, the log takes steps and has no threads.
 pub(crate) fn open(
@@ -70,6 +72,9 @@ pub(crate) fn open(
     replay.settle(&checkpoints, &dir)?;
     for newest in checkpoints.values() {
         check_end(&directory, newest, &read)?;
+    }
+    if config.sync == SyncPolicy::Always {
+        write_again(&directory, &read)?;
     }
     sync(&directory, &mut read)?;
     directory.remove_leftovers();
@@ -169,6 +174,8 @@ struct Read {
     end: u32,
     /// It was cut off there before.
     is_cut: bool,
+    /// Up to here it says itself that it is on the device.
+    mark: Mark,
     /// WAL files that are not part of the log: prepared, or torn.
     unused: Vec<FileId>,
 }
@@ -179,13 +186,14 @@ fn replay_chain(directory: &Directory, chain: &Chain, replay: &mut Replay) -> Re
         last: FileId::NONE,
         end: 0,
         is_cut: false,
+        mark: Mark::default(),
         unused: chain.after.clone(),
     };
     for (position, link) in chain.links.iter().enumerate() {
         let bytes = chain::read_file(directory, link.id)?;
         read.files.push(link.id);
         read.last = link.id;
-        let (end, stop) = replay_file(directory, *link, &bytes, replay)?;
+        let (end, stop) = replay_file(directory, *link, &bytes, replay, &mut read.mark)?;
         read.end = end;
         read.is_cut = stop == Stop::End;
         if stop == Stop::Next {
@@ -285,8 +293,14 @@ fn check_end(directory: &Directory, newest: &Newest, read: &Read) -> Result<(), 
     Ok(())
 }
 
-/// Replays the frames of a file; returns where they end, and how.
-fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Replay) -> Result<(u32, Stop), OpenError> {
+/// Replays the frames of a file; returns where they end, and how. `mark` gets the highest mark of them, if it is higher.
+fn replay_file(
+    directory: &Directory,
+    link: Link,
+    bytes: &[u8],
+    replay: &mut Replay,
+    mark: &mut Mark,
+) -> Result<(u32, Stop), OpenError> {
     let damaged = |offset: u32, why: String| OpenError::Damaged {
         path: directory.join(Name::Wal(link.id)),
         offset: u64::from(offset),
@@ -301,6 +315,7 @@ fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Rep
             Err(Fault::Version) => return Err(damaged(at, Fault::Version.text().to_owned())),
             Err(_) => return Ok((at, Stop::NoFrame)),
         };
+        *mark = (*mark).max(frame.mark);
         let key = FrameKey {
             file: link.id,
             offset: at,
@@ -321,6 +336,28 @@ fn replay_file(directory: &Directory, link: Link, bytes: &[u8], replay: &mut Rep
         }
     }
     Ok((at, Stop::Next))
+}
+
+/// Writes what is perhaps not on the device once more. Where a sync had failed before the process ended, the system still shows
+/// what was written, takes it for clean, and would not write it with the next sync.
+fn write_again(directory: &Directory, read: &Read) -> Result<(), OpenError> {
+    for id in read.files.iter().filter(|id| u64::from(id.0) >= read.mark.file) {
+        let path = directory.join(Name::Wal(*id));
+        let handle = directory.open(Name::Wal(*id))?;
+        let length = handle.len().map_err(io_error("read", &path))?;
+        let end = if *id == read.last { u64::from(read.end) } else { length };
+        let marked = u64::from(id.0) == read.mark.file;
+        let mut at = if marked { u64::from(read.mark.offset) } else { 0 };
+        while at < end {
+            let piece = (end - at).min(WRITE_AGAIN_BYTES);
+            let mut bytes = vec![0; usize::try_from(piece).unwrap_or_default()];
+            handle.pread(&mut bytes, at).map_err(io_error("read", &path))?;
+            let written = handle.pwritev(&mut [IoSlice::new(&bytes)], at);
+            written.map_err(io_error("write", &path))?;
+            at += piece;
+        }
+    }
+    Ok(())
 }
 
 /// Syncs the files of the log, and gives back what lies behind its end.

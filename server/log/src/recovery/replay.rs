@@ -125,6 +125,7 @@ impl Replay {
 
     fn entry(&mut self, key: FrameKey, payload: &[u8]) -> Result<(), Misfit> {
         let EntryPrefix { group, kind, id } = EntryPrefix::decode(payload)?;
+        let superseded = self.ahead.contains_key(&group);
         let table = &mut self.group(group).table;
         let index = id.index.0;
         if table.purged().is_some_and(|purged| purged.index >= id.index) {
@@ -134,7 +135,11 @@ impl Replay {
         if table.first().is_some()
             && let Err(expected) = table.check(index)
         {
-            return Err(Misfit::Gap(group, LogIndex(expected)));
+            if !superseded {
+                return Err(Misfit::Gap(group, LogIndex(expected)));
+            }
+            // The checkpoint makes up for all that lies before its place, so a hole there hides nothing.
+            table.truncate_after(None);
         }
         let bytes = payload.len() - ENTRY_PREFIX_BYTES;
         table.put(

@@ -144,4 +144,7 @@ impl LogFile for HangingFile {
         self.gate.pass();
         self.file.set_len(bytes)
     }
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.file.is_at(path)
+    }
 }

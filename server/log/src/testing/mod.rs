@@ -495,4 +495,8 @@ impl LogFile for SimFile {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         self.write(vec![Write::Length(length)])
     }
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.files
+            .with(false, |device| Ok(device.names.get(path) == Some(&self.index)))
+    }
 }

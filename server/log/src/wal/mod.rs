@@ -39,7 +39,7 @@ use crate::types::{FileId, Space};
 pub(crate) use head::{Head, Prepared, start_bytes};
 pub(crate) use keeper::{Keeper, is_out_of_room, reserve_room};
 pub(crate) use outgoing::Outgoing;
-pub(crate) use payload::{ENTRY_PREFIX_BYTES, VOTE_BYTES_MAX};
+pub(crate) use payload::{ENTRY_PREFIX_BYTES, INDEX_MAX, VOTE_BYTES_MAX};
 pub(crate) use reserve::{RESERVE_NAME, Reserve};
 use stall::Since;
 use writer::Writer;

@@ -30,7 +30,7 @@ pub(crate) const VOTE_BYTES_MAX: usize = 1024;
 /// Length of the payload of a frame in a file that is not used yet.
 const RESERVED_BYTES: usize = 8;
 /// Highest index that is accepted. No log gets there, and so far from overflow there is none to check.
-const INDEX_MAX: u64 = 1 << 62;
+pub(crate) const INDEX_MAX: u64 = 1 << 62;
 
 /// What an entry frame says besides its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

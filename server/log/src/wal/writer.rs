@@ -6,6 +6,9 @@
 //!
 //! How far the log is on the device is said by the frame that comes next. So that the last ones of an idle log are not taken
 //! for a torn write when they decay, it gets one more frame that says just that.
+//!
+//! A file that was removed, or whose directory was replaced, takes writes and syncs as before, and nobody ever finds them. So
+//! after each sync, and every few seconds, the writer looks whether the file still has its name, and stops if it has not.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -22,6 +25,11 @@ use crate::types::FileId;
 
 /// After this long without anything to write, a log says how far it is on the device.
 const IDLE: Duration = Duration::from_millis(100);
+/// How often the writer looks whether its file is still there, if no sync comes.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What has become of a file that is not found any more.
+const GONE: &str = "the data directory was removed or replaced, or this file was, while the log was open";
 
 /// What the writer finds when it looks for work.
 enum Round {
@@ -30,6 +38,8 @@ enum Round {
     Sync,
     /// The log has been idle, and says how far it is on the device.
     Mark(Batch),
+    /// Nothing came for so long that it is time to look for the file.
+    Look,
     Close,
 }
 
@@ -45,6 +55,8 @@ pub(crate) struct Writer {
     dirty: Vec<(FileId, Arc<dyn LogFile>)>,
     /// When that was last so.
     synced: Duration,
+    /// When the file was last found under its name.
+    found: Duration,
 }
 
 impl Writer {
@@ -57,6 +69,7 @@ impl Writer {
             marked: durable,
             dirty: Vec::new(),
             synced: Duration::ZERO,
+            found: Duration::ZERO,
         }
     }
 
@@ -120,13 +133,14 @@ impl Writer {
             if head.is_closed() {
                 return Some(Round::Close);
             }
-            head.idle = true;
-            match self.due(wal) {
-                None => wal.work.wait(&mut head),
-                Some(due) => {
-                    wal.work.wait_for(&mut head, due.saturating_sub(now));
-                }
+            let look = self.found + LOOK;
+            if look <= now {
+                head.idle = false;
+                return Some(Round::Look);
             }
+            head.idle = true;
+            let due = self.due(wal).map_or(look, |due| due.min(look));
+            wal.work.wait_for(&mut head, due.saturating_sub(now));
         }
     }
 
@@ -157,7 +171,7 @@ impl Writer {
             Round::Mark(_) => true,
             // There was no room for it.
             Round::Sync => self.dirty.is_empty(),
-            Round::Write(_) | Round::Close => false,
+            Round::Write(_) | Round::Look | Round::Close => false,
         };
         let (batches, sync) = match round {
             Round::Write(batches) => {
@@ -165,11 +179,14 @@ impl Writer {
                 (batches, sync)
             }
             Round::Mark(batch) => (vec![batch], true),
+            Round::Look => (Vec::new(), false),
             Round::Sync | Round::Close => (Vec::new(), true),
         };
         wal.writing.begin(wal.clock.now());
         let written = self.write(wal, &batches);
-        let outcome = written.and_then(|()| if sync { self.sync(wal) } else { Ok(()) });
+        let outcome = written
+            .and_then(|()| if sync { self.sync(wal) } else { Ok(()) })
+            .and_then(|()| self.look(wal, sync));
         wal.writing.end();
         if let Err(failure) = outcome {
             wal.fail(failure, batches);
@@ -272,6 +289,22 @@ impl Writer {
         wal.set_durable_file(self.durable.file_id());
         self.synced = wal.clock.now();
         Ok(())
+    }
+
+    /// Whether the file is still where a start looks for it: at each sync, before anybody is told that something is safe, and
+    /// every few seconds. That costs two calls that do not wait for the device.
+    fn look(&mut self, wal: &Wal, synced: bool) -> Result<(), Failure> {
+        let now = wal.clock.now();
+        if !synced && now < self.found + LOOK {
+            return Ok(());
+        }
+        self.found = now;
+        let Some((id, handle)) = &self.file else { return Ok(()) };
+        match handle.is_at(&wal.frames.handles.path(Name::Wal(*id))) {
+            Ok(false) => Err(failure(wal, "find", *id, io::Error::other(GONE))),
+            // What cannot be told now is no reason to stop; the device has its own ways to say that it is broken.
+            Ok(true) | Err(_) => Ok(()),
+        }
     }
 }
 

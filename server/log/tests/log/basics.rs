@@ -78,6 +78,23 @@ fn a_hole_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn an_index_that_a_start_would_take_for_damage_is_refused() {
+    let highest = 1 << 62;
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    append(&group, 1, highest, Bytes::new()).unwrap();
+    let error = append(&group, 1, highest + 1, Bytes::new()).unwrap_err();
+    assert!(
+        matches!(error, AppendError::TooHigh { .. }) && !error.is_fatal(),
+        "{error}"
+    );
+    drop((group, log));
+    let log = open(&files).unwrap();
+    assert_eq!(log.group(GROUP).raft_state().last, Some(id(1, highest)));
+}
+
+#[test]
 fn records_are_read_in_any_order_until_they_are_freed() {
     for log in logs() {
         let group = log.group(GROUP);

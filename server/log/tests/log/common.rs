@@ -261,7 +261,7 @@ pub(crate) fn write(files: &SimFiles, name: &str, bytes: &[u8]) {
 pub(crate) fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !check() {
-        assert!(start.elapsed().as_secs() < 10, "{what} did not come to be");
+        assert!(start.elapsed().as_secs() < 30, "{what} did not come to be");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }

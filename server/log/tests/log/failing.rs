@@ -52,6 +52,37 @@ fn a_failed_sync_stops_the_log_for_good_and_loses_nothing_that_was_acknowledged(
     assert_eq!(&entries[0].data[..], b"safe");
 }
 
+/// After a sync that failed, the system shows what is not on the device, and takes it for clean.
+#[test]
+fn what_a_failed_sync_left_behind_is_written_again_by_the_next_start() {
+    let files = SimFiles::new();
+    // In steps, so that no other sync can be the one that fails.
+    let (log, steps) = Log::open_stepped(config(), Arc::new(files.clone()), Arc::new(|| ())).unwrap();
+    let run = || while steps.step() {};
+    run();
+    let group = log.group(GROUP);
+    let safe = append_many(&group, 1, 1);
+    run();
+    assert!(safe.recv().unwrap().is_ok());
+    files.fail_sync(1);
+    let seen = append_many(&group, 2, 2);
+    run();
+    assert!(seen.recv().unwrap().is_err());
+    let files = files.after_kill();
+    drop((group, log, steps));
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    // It was found, so the group confirms it from now on.
+    assert_eq!(group.raft_state().last, Some(id(1, 2)));
+    append(&group, 1, 3, Bytes::from_static(b"more")).unwrap();
+    let files = files.lose_unsynced();
+    drop((group, log));
+    let log = open(&files).unwrap();
+    let entries = log.group(GROUP).entries(LogIndex(1)..LogIndex(9), u64::MAX).unwrap();
+    let lengths: Vec<_> = entries.iter().map(|entry| entry.data.len()).collect();
+    assert_eq!(lengths, [5_000, 5_000, 4]);
+}
+
 #[test]
 fn everything_that_waits_hears_of_the_failure_once() {
     let files = SimFiles::new();

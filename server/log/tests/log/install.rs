@@ -487,6 +487,10 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let outcome = group.begin_install().unwrap().commit(id(1, 300), b"", b"");
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("begins after entry 300"), "{error}");
+    for index in [(1 << 62) + 1, u64::MAX] {
+        let outcome = group.begin_install().unwrap().commit(id(9, index), b"", b"");
+        assert!(matches!(outcome, Err(InstallError::TooHigh { .. })), "{outcome:?}");
+    }
     // What was asked for too much is still possible.
     assert_eq!(group.raft_state().last, Some(id(7, 900)));
     assert!(!names(&files).iter().any(|name| name.starts_with("seg-")));

@@ -14,6 +14,7 @@ mod compaction;
 mod crash;
 mod failing;
 mod golden;
+mod gone;
 mod install;
 mod losses;
 mod memory;

@@ -349,3 +349,20 @@ fn what_blocks_can_be_moved_to_a_thread_that_may() {
     movable::<boltq_log::Install>();
     movable::<Steps>();
 }
+
+#[test]
+fn entries_are_read_from_where_each_of_them_is() {
+    let files = SimFiles::new();
+    let (log, steps) = open_stepped(&files);
+    let group = log.group(GROUP);
+    // More than the cache keeps.
+    let data = |n: u8| Bytes::from(vec![n; 6 << 10]);
+    for index in [1, 2] {
+        drop(submit(&group, index, data(index as u8)));
+        run(&steps);
+    }
+    drop(submit(&group, 3, data(3)));
+    let read = group.entries(LogIndex(1)..LogIndex(4), u64::MAX).unwrap();
+    let read: Vec<_> = read.into_iter().map(|entry| entry.data).collect();
+    assert_eq!(read, [data(1), data(2), data(3)], "the third one is not written yet");
+}

@@ -84,7 +84,7 @@ fn use_it(machine: Machine, commands: &[Vec<u8>], now: Millis) {
     let mut leased = Vec::new();
     for id in 0..3 {
         plane.lease(crate::QueueId(id), super::fixture::ANN, 10, 1, now, &mut leased);
-        plane.peek(crate::QueueId(id), 10, &mut Vec::new());
+        plane.peek(crate::QueueId(id), 10, now, &mut Vec::new());
     }
     for command in commands {
         let _ = plane.apply(now, command, 0, &mut Applied::default());

@@ -392,16 +392,36 @@ impl World {
         for (_, id, stats) in self.plane.queues() {
             assert_eq!(stats, self.model.stats(id));
             let mut peeked = Vec::new();
-            self.plane.peek(id, 1_000, &mut peeked);
+            self.plane.peek(id, 1_000, self.now, &mut peeked);
             assert_eq!(peeked, self.model.ready(id));
         }
         for consumer in (0..CONSUMERS).map(ConsumerId) {
             assert_eq!(self.plane.held_by(consumer), self.model.held_by(consumer));
         }
+        self.check_replica();
         // It may ring for nothing, but not too late.
         if let Some(wanted) = self.model.next_tick() {
             assert!(self.plane.next_tick().is_some_and(|next| next <= wanted));
         }
+    }
+
+    /// A replica shows what it would hand out if it began to lead now.
+    fn check_replica(&self) {
+        let machine = Machine::restore(&self.replica.snapshot()).unwrap();
+        let mut replica = Plane::new(machine, SETTINGS);
+        let ids: Vec<QueueId> = replica.queues().map(|(_, id, _)| id).collect();
+        let look = |replica: &Plane| -> Vec<Vec<Place>> {
+            let looks = ids.iter().flat_map(|id| [1, 3, 1_000].map(|max| (*id, max)));
+            let places = looks.map(|(id, max)| {
+                let mut peeked = Vec::new();
+                replica.peek(id, max, self.now, &mut peeked);
+                peeked
+            });
+            places.collect()
+        };
+        let shown = look(&replica);
+        replica.lead(self.term, self.now);
+        assert_eq!(shown, look(&replica));
     }
 }
 

@@ -100,7 +100,7 @@ fn due_messages_come_in_due_order_before_the_lane_of_their_priority() {
     fixture.pass(20);
     let expected = [delayed[1], delayed[3], delayed[0], lane[0], delayed[2], lane[1]];
     let mut peeked = Vec::new();
-    fixture.plane.peek(fixture.queue("q"), 99, &mut peeked);
+    fixture.plane.peek(fixture.queue("q"), 99, fixture.now, &mut peeked);
     assert_eq!(peeked, expected);
     assert_eq!(fixture.lease_places("q", ANN, 9), expected);
 }
@@ -132,11 +132,11 @@ fn peek_shows_what_the_next_lease_gets_and_changes_nothing() {
     fixture.lease("q", ANN, 1);
     for max in [0, 1, 3, 9] {
         let mut peeked = Vec::new();
-        fixture.plane.peek(fixture.queue("q"), max, &mut peeked);
+        fixture.plane.peek(fixture.queue("q"), max, fixture.now, &mut peeked);
         assert_eq!(peeked.len(), max.min(3));
     }
     let mut peeked = Vec::new();
-    fixture.plane.peek(fixture.queue("q"), 9, &mut peeked);
+    fixture.plane.peek(fixture.queue("q"), 9, fixture.now, &mut peeked);
     assert_eq!(fixture.lease_places("q", ANN, 9), peeked);
 }
 

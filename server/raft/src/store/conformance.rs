@@ -55,8 +55,8 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Stores {
         };
         let log = Log::open(config, Arc::new(OsFiles)).unwrap().group(GroupId(1));
         let progress = Arc::new(Progress::new(u64::MAX, u64::MAX));
-        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress).unwrap();
-        let store = LogStore::new(log, Arc::default());
+        let machine = MachineStore::open(Arc::new(NoCommands), log.clone(), progress.clone()).unwrap();
+        let store = LogStore::new(log, Arc::default(), progress);
         Ok((dir, store, machine))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use boltq_core::LogIndex;
 use boltq_log::{AppendError, GroupLog};
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::invalid_data;
 use crate::early::Logged;
 use crate::encoding::{read_vote, to_entry, to_entry_id, to_log_id, to_raft_entry, write_vote};
+use crate::group::Progress;
 use crate::snapshot::Installing;
 use crate::types::{EntryData, LogId, RaftEntry, TypeConfig, Vote};
 
@@ -30,11 +31,16 @@ const ROOM_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct LogStore {
     log: GroupLog,
     installing: Arc<Installing>,
+    progress: Arc<Progress>,
 }
 
 impl LogStore {
-    pub(crate) fn new(log: GroupLog, installing: Arc<Installing>) -> Self {
-        Self { log, installing }
+    pub(crate) fn new(log: GroupLog, installing: Arc<Installing>, progress: Arc<Progress>) -> Self {
+        Self {
+            log,
+            installing,
+            progress,
+        }
     }
 
     fn read(&self, start: u64, end: u64, bytes_max: u64) -> Result<Vec<RaftEntry>, io::Error> {
@@ -93,13 +99,19 @@ type Callback = Arc<Mutex<Option<IOFlushed<TypeConfig>>>>;
 
 /// Tells openraft and those who wait for the entries, unless there was no room: that is known before the append returns, and
 /// it can be tried again.
-fn completion(callback: Callback, logged: Vec<Logged>) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
+fn completion(
+    callback: Callback,
+    logged: Vec<Logged>,
+    progress: Arc<Progress>,
+) -> (Arc<Mutex<Option<AppendError>>>, boltq_log::Completion) {
     let refused = Arc::new(Mutex::new(None));
     let refusal = refused.clone();
+    let begun = Instant::now();
     let completion = Box::new(move |result: Result<(), AppendError>| match result {
         Err(error @ AppendError::OutOfSpace { .. }) => *refusal.lock() = Some(error),
         result => {
             let done = result.is_ok();
+            progress.metrics.appends.record(begun.elapsed());
             if let Some(callback) = callback.lock().take() {
                 callback.io_completed(result.map_err(io::Error::other));
             }
@@ -188,7 +200,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let callback = Arc::new(Mutex::new(Some(callback)));
         loop {
             // Not awaited: the next append may come while this one is being synced.
-            let (refused, completion) = completion(callback.clone(), logged.clone());
+            let (refused, completion) = completion(callback.clone(), logged.clone(), self.progress.clone());
             self.log.append(entries.clone(), completion);
             let refusal = refused.lock().take();
             let Some(error) = refusal else { return Ok(()) };

@@ -23,6 +23,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) struct Mesh {
     nodes: Mutex<BTreeMap<NodeId, Arc<dyn Receiver>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+    starved: Mutex<Option<NodeId>>,
+    hanging: Mutex<Option<NodeId>>,
 }
 
 impl Mesh {
@@ -41,8 +43,23 @@ impl Mesh {
         }
     }
 
+    pub(crate) fn cut_both_ways(&self, one: NodeId, other: NodeId) {
+        self.cut.lock().extend([(one, other), (other, one)]);
+    }
+
+    /// It takes requests and does not answer.
+    pub(crate) fn hang(&self, node: NodeId) {
+        *self.hanging.lock() = Some(node);
+    }
+
+    /// Entries are lost on their way to this node, everything else passes.
+    pub(crate) fn lose_entries(&self, to: NodeId) {
+        *self.starved.lock() = Some(to);
+    }
+
     pub(crate) fn heal(&self) {
         self.cut.lock().clear();
+        *self.starved.lock() = None;
     }
 
     fn find(&self, from: NodeId, to: &Peer) -> Result<Arc<dyn Receiver>, TransportError> {
@@ -56,6 +73,11 @@ impl Mesh {
         let receiver = self.nodes.lock().get(&to.node).cloned();
         receiver.ok_or_else(|| unreachable("not there"))
     }
+}
+
+/// Whether a request is an append that is more than a heartbeat, which has two bytes, a vote, two log ids and a count.
+fn has_entries(request: &[u8]) -> bool {
+    request.get(1) == Some(&1) && request.len() > 2 + 17 + 2 * 25 + 4
 }
 
 /// The network as one node has it.
@@ -75,6 +97,13 @@ impl Transport for Link {
         let (mesh, node, peer) = (self.mesh.clone(), self.node, to.clone());
         Box::pin(async move {
             let receiver = mesh.find(node, &peer)?;
+            if *mesh.hanging.lock() == Some(peer.node) {
+                tokio::time::sleep(within).await;
+                return Err(TransportError::TimedOut { peer });
+            }
+            if *mesh.starved.lock() == Some(peer.node) && has_entries(&request) {
+                return Err(TransportError::TimedOut { peer });
+            }
             let answer = tokio::time::timeout(within, receiver.receive(request)).await;
             mesh.find(
                 peer.node,
@@ -117,12 +146,12 @@ pub(crate) struct Node {
 
 pub(crate) struct Cluster {
     pub(crate) mesh: Arc<Mesh>,
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
     pub(crate) nodes: Vec<Node>,
     configure: fn(&mut GroupConfig),
 }
 
-fn peer(node: NodeId) -> Peer {
+pub(crate) fn peer(node: NodeId) -> Peer {
     Peer {
         node,
         address: format!("node-{node}"),
@@ -142,7 +171,7 @@ async fn open_log(config: &LogConfig, files: &HangingFiles) -> Log {
     }
 }
 
-async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
+pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
     };
@@ -385,12 +414,12 @@ async fn leadership_is_handed_over_and_members_come_and_go() {
 }
 
 /// Checkpoints after every few entries, and next to nothing is kept beyond them.
-fn forgetful(config: &mut GroupConfig) {
+pub(crate) fn forgetful(config: &mut GroupConfig) {
     config.checkpoint_interval_bytes = 2 << 10;
     config.kept_entries_bytes = 256;
 }
 
-async fn write_until_purged(leader: &Node, after: u64) -> u64 {
+pub(crate) async fn write_until_purged(leader: &Node, after: u64) -> u64 {
     let mut sum = 0;
     let write = async {
         while leader
@@ -532,4 +561,39 @@ async fn a_leader_that_waits_for_a_sync_is_replaced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_leader_that_waits_for_the_next_file_is_replaced() {
     a_leader_whose_device_hangs_is_replaced(&[60_000; 8]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_members_that_its_leader_did_not_finish_is_finished_by_the_next_one() {
+    let mut cluster = Cluster::start(2, 1).await;
+    let last = |cluster: &Cluster| cluster.node(1).group.status().last.map_or(0, |last| last.0);
+    let before = last(&cluster);
+    cluster.mesh.isolate(NodeId(1));
+    let group = cluster.node(1).group.clone();
+    let promoting = tokio::spawn(async move { group.promote(NodeId(3)).await });
+    let reach = async |cluster: &Cluster, index: u64| {
+        let reached = async {
+            while last(cluster) < index {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, reached).await.expect("an entry more");
+    };
+    // Old and new voters; the entry with the new ones alone is missing.
+    reach(&cluster, before + 1).await;
+    cluster.kill(NodeId(1)).await;
+    assert!(promoting.await.unwrap().is_err());
+    cluster.mesh.heal();
+    cluster.restart(NodeId(1)).await;
+    // One that opens its term, and the one that was missing.
+    reach(&cluster, before + 3).await;
+    cluster.leader().await.group.propose(add(&[1])).await.unwrap();
+    cluster.kill(NodeId(2)).await;
+    let written = async {
+        // Two of three are there.
+        while cluster.leader().await.group.propose(add(&[1])).await.is_err() {}
+    };
+    tokio::time::timeout(DEADLINE, written)
+        .await
+        .expect("a majority is there");
 }

@@ -5,4 +5,7 @@
 mod alone;
 mod answering;
 mod cluster;
+mod figures;
+mod openraft;
+mod reads;
 mod support;

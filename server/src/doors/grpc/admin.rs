@@ -18,7 +18,8 @@ impl AdminDoor {
 
 #[tonic::async_trait]
 impl AdminService for AdminDoor {
-    async fn get_stats(&self, _request: Request<GetStatsRequest>) -> Result<Response<GetStatsResponse>, Status> {
+    async fn get_stats(&self, request: Request<GetStatsRequest>) -> Result<Response<GetStatsResponse>, Status> {
+        self.queues.begin_look(request.into_inner().linearizable).await?;
         let stats = self.queues.stats();
         let (storage, nacked) = (stats.storage, stats.failed_attempts());
         Ok(Response::new(GetStatsResponse {

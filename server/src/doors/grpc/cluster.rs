@@ -41,9 +41,10 @@ impl ClusterDoor {
 fn code(error: &ClusterError) -> Code {
     match error {
         ClusterError::Invalid(_) => Code::InvalidArgument,
-        ClusterError::NotEnabled | ClusterError::NotReached { .. } | ClusterError::Refused(_) => {
-            Code::FailedPrecondition
-        }
+        ClusterError::NotEnabled
+        | ClusterError::NotReached { .. }
+        | ClusterError::Refused(_)
+        | ClusterError::Removed(_) => Code::FailedPrecondition,
         ClusterError::UnknownNode(_) | ClusterError::UnknownGroup(_) => Code::NotFound,
         ClusterError::NoLeader { .. } | ClusterError::Stopped => Code::Unavailable,
     }
@@ -77,6 +78,7 @@ impl ClusterService for ClusterDoor {
             name: node_id,
             address,
             voter: !non_voter,
+            refresh: false,
         };
         let joined = clustering.join(joining).await?;
         Ok(Response::new(JoinResponse {
@@ -123,6 +125,7 @@ fn shown(status: ClusterStatus) -> GetStatusResponse {
     let groups = status.groups.iter().map(|view| group(&status, view)).collect();
     GetStatusResponse {
         enabled: true,
+        removed: status.removed,
         cluster_id: status.cluster.map(|id| format!("{id:016x}")).unwrap_or_default(),
         groups,
         node: Some(node(status.node)),

@@ -24,6 +24,8 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::NoMajority
         | ServiceError::NotEnoughReplicas { .. }
         | ServiceError::NotInSync
+        | ServiceError::Removed
+        | ServiceError::NotCurrent { .. }
         | ServiceError::Stopped => Code::Unavailable,
         ServiceError::Storage { .. } => Code::DataLoss,
     }

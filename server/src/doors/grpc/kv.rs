@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::pin::Pin;
+use std::sync::Arc;
 
 use boltq_kv::command::{Condition, TimeToLive};
 use boltq_kv::{Entry, IncrementError};
@@ -10,20 +10,23 @@ use boltq_proto::kv::v1::kv_service_server::KvService;
 use boltq_proto::kv::v1::set_request::Condition as ConditionProto;
 use boltq_proto::kv::v1::watch_response::Event;
 use boltq_proto::kv::v1::{self as proto};
-use futures_util::Stream;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::convert;
 use super::error::{DOMAIN, invalid};
-use crate::service::{Kv, KvError, KvEvent, KvWatch, ServiceError, WatchEnd};
+use super::queue::{held, reader};
+use super::subscribe::{Queued, Sending};
+use crate::doors::intake::{Hold, Reader, StreamRoom};
+use crate::service::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvWatch, ServiceError, WatchEnd};
 
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1_000;
 /// Changes that may wait for the socket.
 const EVENTS_MAX: usize = 16;
+/// What an entry has beside its value at most.
+const ENTRY_BYTES: usize = KEY_BYTES_MAX + 128;
 
 pub(super) struct KvDoor {
     kv: Kv,
@@ -63,6 +66,7 @@ fn watch_ended(end: WatchEnd) -> Status {
             Status::with_error_details(Code::ResourceExhausted, text, details)
         }
         WatchEnd::Interrupted => ServiceError::Stopped.into(),
+        WatchEnd::Removed => ServiceError::Removed.into(),
     }
 }
 
@@ -98,9 +102,12 @@ fn condition(condition: Option<ConditionProto>) -> Result<Condition, Status> {
 #[tonic::async_trait]
 impl KvService for KvDoor {
     async fn get(&self, request: Request<proto::GetRequest>) -> Result<Response<proto::GetResponse>, Status> {
+        let reader = reader(&request);
         let key = request.into_inner().key;
-        let entry = self.kv.get(&key).await?.map(|entry| entry_proto(key, entry));
-        Ok(Response::new(proto::GetResponse { entry }))
+        let room = |bytes| hold(reader.as_ref(), bytes + ENTRY_BYTES, None);
+        let (entry, hold) = self.kv.get(&key, room).await?;
+        let entry = entry.map(|entry| entry_proto(key, entry));
+        Ok(held(proto::GetResponse { entry }, hold))
     }
 
     async fn set(&self, request: Request<proto::SetRequest>) -> Result<Response<proto::SetResponse>, Status> {
@@ -127,8 +134,10 @@ impl KvService for KvDoor {
     }
 
     async fn keys(&self, request: Request<proto::KeysRequest>) -> Result<Response<proto::KeysResponse>, Status> {
+        let reader = reader(&request);
         let request = request.into_inner();
         let max = convert::count(request.page_size, "page_size", PAGE_DEFAULT, PAGE_MAX)?;
+        let hold = hold(reader.as_ref(), max * (KEY_BYTES_MAX + 8), None).await;
         let after = Some(request.page_token).filter(|token| !token.is_empty());
         let mut keys = Vec::new();
         let visit = |key: &str, _: &Entry| {
@@ -140,10 +149,8 @@ impl KvService for KvDoor {
             }
         };
         let next = self.kv.visit(&request.pattern, after, visit).await?;
-        Ok(Response::new(proto::KeysResponse {
-            keys,
-            next_page_token: next.unwrap_or_default(),
-        }))
+        let next_page_token = next.unwrap_or_default();
+        Ok(held(proto::KeysResponse { keys, next_page_token }, hold))
     }
 
     async fn expire(&self, request: Request<proto::ExpireRequest>) -> Result<Response<proto::ExpireResponse>, Status> {
@@ -187,50 +194,66 @@ impl KvService for KvDoor {
         }))
     }
 
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchResponse, Status>> + Send>>;
+    type WatchStream = Sending<proto::WatchResponse>;
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let reader = reader(&request);
         let request = request.into_inner();
         let watch = self.kv.watch(request.pattern, request.initial)?;
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = report(watch, &events) => ended,
+                ended = report(watch, reader, &events) => ended,
                 () = events.closed() => return,
             };
             // A client that is gone needs no status.
-            let _ = events.send(Err(ended)).await;
+            let _ = events.send((Err(ended), None)).await;
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        Ok(Response::new(Sending::new(receiver)))
+    }
+}
+
+/// Waits for room for an answer of so many bytes.
+async fn hold(reader: Option<&Arc<Reader>>, bytes: usize, stream: Option<&StreamRoom>) -> Option<Hold> {
+    match reader {
+        Some(reader) => Some(reader.hold(bytes, stream).await),
+        None => None,
     }
 }
 
 /// Until there is nothing more to hear; returns why.
-async fn report(mut watch: KvWatch, events: &mpsc::Sender<Result<proto::WatchResponse, Status>>) -> Status {
-    let send = async |event| {
-        let response = proto::WatchResponse { event: Some(event) };
-        events
-            .send(Ok(response))
-            .await
-            .map_err(|_| Status::cancelled("the client is gone"))
-    };
-    for (key, entry) in std::mem::take(&mut watch.initial) {
-        if let Err(gone) = send(Event::Put(entry_proto(key, entry))).await {
-            return gone;
-        }
-    }
-    let version = watch.version;
-    if let Err(gone) = send(Event::Ready(proto::Ready { version })).await {
-        return gone;
-    }
+async fn report(
+    mut watch: KvWatch,
+    reader: Option<Arc<Reader>>,
+    events: &mpsc::Sender<Queued<proto::WatchResponse>>,
+) -> Status {
+    let stream = StreamRoom::new();
     loop {
-        let event = match watch.next().await {
-            Ok(KvEvent::Put(key, entry)) => Event::Put(entry_proto(key, entry)),
-            Ok(KvEvent::Removed(key, version)) => Event::Removed(proto::Removed { key, version }),
+        // A place in the channel first: what is found can then be sent at once.
+        let Ok(permit) = events.reserve().await else {
+            return Status::cancelled("the client is gone");
+        };
+        let (event, hold) = match watch.next().await {
+            Ok(KvEvent::Put(key, version)) => {
+                let Some(bytes) = watch.bytes(&key, version) else {
+                    continue;
+                };
+                let hold = hold(reader.as_ref(), bytes + ENTRY_BYTES, Some(&stream)).await;
+                // Whatever took its place is reported by itself.
+                let Some(entry) = watch.entry(&key, version) else {
+                    continue;
+                };
+                (Event::Put(entry_proto(key.to_string(), entry)), hold)
+            }
+            Ok(KvEvent::Removed(key, version)) => {
+                let key = key.to_string();
+                (Event::Removed(proto::Removed { key, version }), None)
+            }
+            Ok(KvEvent::Flushed(version)) => (Event::Flushed(proto::Flushed { version }), None),
+            Ok(KvEvent::Ready(version)) => (Event::Ready(proto::Ready { version }), None),
             Err(end) => return watch_ended(end),
         };
-        if let Err(gone) = send(event).await {
-            return gone;
-        }
+        let response = proto::WatchResponse { event: Some(event) };
+        permit.send((Ok(response), hold));
     }
 }

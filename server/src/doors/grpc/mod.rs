@@ -59,6 +59,7 @@ pub fn router(
         .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
+    let cache = kv.is_enabled();
     let kv = KvServiceServer::new(KvDoor::new(kv.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
@@ -79,7 +80,7 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
-        .route_layer(ForwardLayer::new(queues.clone()))
+        .route_layer(ForwardLayer::new(queues.clone(), cache))
         .route_layer(MessageLayer::new(STREAMS))
         .route_layer(GrpcWebLayer::new())
         .route_layer(ApiKeyLayer::new(api_key))

@@ -1,6 +1,7 @@
 //! `boltq.queue.v1.QueueService`.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_proto::queue::v1::queue_service_server::QueueService;
@@ -12,12 +13,14 @@ use boltq_proto::queue::v1::{
 };
 use bytes::Bytes;
 use futures_util::Stream;
+use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
 use super::{publish, subscribe};
-use crate::service::{QueueInfo, Queues, ServiceError, Settlement};
+use crate::doors::intake::{Hold, Reader};
+use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
 
 const PEEK_DEFAULT: usize = 10;
 const PAGE_DEFAULT: usize = 100;
@@ -59,14 +62,19 @@ impl QueueService for QueueDoor {
     }
 
     async fn consume(&self, request: Request<ConsumeRequest>) -> Result<Response<ConsumeResponse>, Status> {
+        let reader = reader(&request);
         let request = request.into_inner();
         let max = convert::count(request.max_messages, "max_messages", 1, BATCH_MESSAGES_MAX)?;
         let (lease, wait) = (convert::lease(request.lease)?, convert::wait(request.wait)?);
         let consumer = self.queues.detached_consumer();
-        let deliveries = self.queues.consume(&consumer, &request.queue, max, lease, wait).await?;
-        Ok(Response::new(ConsumeResponse {
-            deliveries: deliveries.iter().map(convert::delivery).collect(),
-        }))
+        let room = || hold(reader.as_ref());
+        let queue = &request.queue;
+        let taken = self.queues.consume_with_room(&consumer, queue, max, lease, wait, room);
+        let Some((deliveries, hold)) = taken.await? else {
+            return Ok(Response::new(ConsumeResponse::default()));
+        };
+        let deliveries = deliveries.iter().map(convert::delivery).collect();
+        Ok(held(ConsumeResponse { deliveries }, hold))
     }
 
     type SubscribeStream = Answers<SubscribeResponse>;
@@ -75,7 +83,8 @@ impl QueueService for QueueDoor {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let answers = subscribe::open(self.queues.clone(), request.into_inner()).await?;
+        let reader = reader(&request);
+        let answers = subscribe::open(self.queues.clone(), reader, request.into_inner()).await?;
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -112,12 +121,14 @@ impl QueueService for QueueDoor {
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
+        let reader = reader(&request);
         let request = request.into_inner();
         let max = convert::count(request.max_messages, "max_messages", PEEK_DEFAULT, BATCH_MESSAGES_MAX)?;
+        self.queues.begin_look(request.linearizable).await?;
+        let hold = hold(reader.as_ref()).await;
         let peeked = self.queues.peek(&request.queue, max).await?;
-        Ok(Response::new(PeekResponse {
-            deliveries: peeked.iter().map(convert::peeked).collect(),
-        }))
+        let deliveries = peeked.iter().map(convert::peeked).collect();
+        Ok(held(PeekResponse { deliveries }, hold))
     }
 
     async fn purge_queue(&self, request: Request<PurgeQueueRequest>) -> Result<Response<PurgeQueueResponse>, Status> {
@@ -136,6 +147,7 @@ impl QueueService for QueueDoor {
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
         let request = request.into_inner();
         let page_size = convert::count(request.page_size, "page_size", PAGE_DEFAULT, BATCH_MESSAGES_MAX)?;
+        self.queues.begin_look(request.linearizable).await?;
         let (queues, more) = self.queues.list(&request.prefix, &request.page_token, page_size);
         let next_page_token = if more {
             queues.last().map(|queue| queue.name.clone())
@@ -150,11 +162,37 @@ impl QueueService for QueueDoor {
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
-        let info = self.queues.queue(&request.into_inner().queue)?;
+        let request = request.into_inner();
+        self.queues.begin_look(request.linearizable).await?;
+        let info = self.queues.queue(&request.queue)?;
         Ok(Response::new(GetQueueResponse {
             queue: Some(queue(info)),
         }))
     }
+}
+
+/// Who reads the answer; nobody is known where no connection is.
+pub(super) fn reader<T>(request: &Request<T>) -> Option<Arc<Reader>> {
+    request.extensions().get().cloned()
+}
+
+/// Waits for room for an answer with messages.
+async fn hold(reader: Option<&Arc<Reader>>) -> Option<Hold> {
+    match reader {
+        Some(reader) => Some(reader.hold(ANSWER_BYTES_MAX, None).await),
+        None => None,
+    }
+}
+
+/// The answer, which holds its room until it has left.
+pub(super) fn held<T: Message>(answer: T, hold: Option<Hold>) -> Response<T> {
+    let bytes = answer.encoded_len();
+    let mut response = Response::new(answer);
+    if let Some(mut hold) = hold {
+        hold.shrink(bytes);
+        response.extensions_mut().insert(Arc::new(hold));
+    }
+    response
 }
 
 fn queue(info: QueueInfo) -> Queue {

@@ -2,9 +2,12 @@
 //!
 //! One task reads settlements, gathers all that are there into one call of the service, and answers those that asked for
 //! an answer. The other leases messages as long as the client has room for more. Both write into one channel that holds
-//! a few responses, so a client that does not read stops both.
+//! a few responses, so a client that does not read stops both. Before messages are leased there is room for a response with
+//! them, see `intake`, and it is given back when the response has left.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use boltq_core::limits::BATCH_MESSAGES_MAX;
@@ -12,14 +15,15 @@ use boltq_proto::queue::v1::subscribe_request::Request as Kind;
 use boltq_proto::queue::v1::{SettleFailure, Settled, SubscribeInit, SubscribeRequest, SubscribeResponse};
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
+use prost::Message;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
+use crate::doors::intake::{Hold, Reader, StreamRoom};
 use crate::plane::Attachment;
-use crate::service::{Consumer, Queues, ServiceError, Settlement};
+use crate::service::{ANSWER_BYTES_MAX, Consumer, Queues, ServiceError, Settlement};
 
 const IN_FLIGHT_DEFAULT: usize = 256;
 const IN_FLIGHT_MAX: usize = 100_000;
@@ -27,7 +31,9 @@ const BATCH_DEFAULT: usize = 128;
 /// Responses that may wait for the socket.
 const RESPONSES_MAX: usize = 16;
 
-type Responses = mpsc::Sender<Result<SubscribeResponse, Status>>;
+/// A response, with the room that it takes.
+pub(super) type Queued<T> = (Result<T, Status>, Option<Hold>);
+type Responses = mpsc::Sender<Queued<SubscribeResponse>>;
 
 struct Subscription {
     queues: Queues,
@@ -36,11 +42,58 @@ struct Subscription {
     max_in_flight: usize,
     max_batch: usize,
     lease: Option<Duration>,
+    room: Room,
+}
+
+/// Where room for responses comes from.
+struct Room {
+    /// None: nothing is counted.
+    reader: Option<Arc<Reader>>,
+    stream: StreamRoom,
+}
+
+impl Room {
+    async fn hold(&self) -> Option<Hold> {
+        match &self.reader {
+            Some(reader) => Some(reader.hold(ANSWER_BYTES_MAX, Some(&self.stream)).await),
+            None => None,
+        }
+    }
+}
+
+/// Responses in their order.
+pub(super) struct Sending<T> {
+    responses: mpsc::Receiver<Queued<T>>,
+    /// Room of the last one, which is on its way until the next is asked for.
+    last: Option<Hold>,
+}
+
+impl<T> Sending<T> {
+    pub(super) fn new(responses: mpsc::Receiver<Queued<T>>) -> Self {
+        Self { responses, last: None }
+    }
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for Sending<T> {}
+
+impl<T> Stream for Sending<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.last = None;
+        let next = ready!(self.responses.poll_recv(context));
+        Poll::Ready(next.map(|(response, hold)| {
+            self.last = hold;
+            response
+        }))
+    }
 }
 
 /// Starts a subscription whose first request has to be its init.
 pub(super) async fn open(
     queues: Queues,
+    reader: Option<Arc<Reader>>,
     mut requests: Streaming<SubscribeRequest>,
 ) -> Result<impl Stream<Item = Result<SubscribeResponse, Status>>, Status> {
     let Some(SubscribeRequest {
@@ -49,7 +102,7 @@ pub(super) async fn open(
     else {
         return Err(invalid("the first request of a subscription has to be init"));
     };
-    let subscription = Arc::new(Subscription::new(queues, init).await?);
+    let subscription = Arc::new(Subscription::new(queues, reader, init).await?);
     let (responses, receiver) = mpsc::channel(RESPONSES_MAX);
     let settling = subscription.clone();
     tokio::spawn(async move {
@@ -61,14 +114,14 @@ pub(super) async fn open(
         };
         if let Err(status) = outcome {
             // A client that is gone needs no status.
-            let _ = responses.send(Err(status)).await;
+            let _ = responses.send((Err(status), None)).await;
         }
     });
-    Ok(ReceiverStream::new(receiver))
+    Ok(Sending::new(receiver))
 }
 
 impl Subscription {
-    async fn new(queues: Queues, init: SubscribeInit) -> Result<Self, Status> {
+    async fn new(queues: Queues, reader: Option<Arc<Reader>>, init: SubscribeInit) -> Result<Self, Status> {
         let max_in_flight = convert::count(init.max_in_flight, "max_in_flight", IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX)?;
         let max_batch = convert::count(init.max_batch, "max_batch", BATCH_DEFAULT, BATCH_MESSAGES_MAX)?;
         let lease = convert::lease(init.lease)?;
@@ -81,6 +134,10 @@ impl Subscription {
             max_in_flight,
             max_batch,
             lease,
+            room: Room {
+                reader,
+                stream: StreamRoom::new(),
+            },
         })
     }
 
@@ -100,12 +157,16 @@ impl Subscription {
             let max = free.min(self.max_batch);
             let next = self
                 .queues
-                .next_deliveries(&self.consumer, &self.attachment, max, self.lease);
-            let deliveries = next.await?.iter().map(convert::delivery).collect();
-            permit.send(Ok(SubscribeResponse {
-                deliveries,
+                .next_deliveries(&self.consumer, &self.attachment, max, self.lease, || self.room.hold());
+            let (deliveries, mut hold) = next.await?;
+            let response = SubscribeResponse {
+                deliveries: deliveries.iter().map(convert::delivery).collect(),
                 settled: Vec::new(),
-            }));
+            };
+            if let Some(hold) = &mut hold {
+                hold.shrink(response.encoded_len());
+            }
+            permit.send((Ok(response), hold));
         }
     }
 
@@ -152,7 +213,7 @@ impl Subscription {
                 settled,
             };
             // A client that is gone ends the subscription by itself.
-            let _ = responses.send(Ok(response)).await;
+            let _ = responses.send((Ok(response), None)).await;
         }
         Ok(())
     }

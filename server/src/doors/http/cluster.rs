@@ -13,15 +13,13 @@ use serde::de::MapAccess;
 
 use super::refusal::{Refusal, members, required, whole};
 use super::router::{AdminDoor, json};
-use crate::cluster::{ClusterError, META_GROUP, group_name};
+use crate::cluster::{ClusterError, META_GROUP, META_NAME, group_name};
 use crate::doors::body::{Members, switch, text};
 use crate::doors::cluster_status;
 use crate::service::{Clustering, JoinRequest};
 
 /// Names and addresses need less.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// What this API has always called the group of the registry.
-const META_NAME: &str = "metadata";
 
 /// As CLUSTER_STATUS of the binary protocol.
 pub(super) async fn status(State(door): State<AdminDoor>) -> Response {
@@ -44,6 +42,7 @@ pub(super) async fn join(State(door): State<AdminDoor>, body: Body) -> Result<Re
         name: join.node_id.into_owned(),
         address: address.into_owned(),
         voter: !join.non_voter,
+        refresh: join.refresh,
     };
     let node = door.clustering.join(request).await.map_err(Refusal::of_join)?;
     Ok(answer(&Joined {
@@ -90,17 +89,20 @@ struct Join<'a> {
     addr: Cow<'a, str>,
     meta_addr: Cow<'a, str>,
     non_voter: bool,
+    /// From a node that was in the cluster, and has not left by itself.
+    refresh: bool,
 }
 
 impl<'de> Members<'de> for Join<'de> {
-    const NAMES: &'static [&'static str] = &["node_id", "addr", "meta_addr", "non_voter"];
+    const NAMES: &'static [&'static str] = &["node_id", "addr", "meta_addr", "non_voter", "refresh"];
 
     fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "node_id" => self.node_id = text(map)?,
             "addr" => self.addr = text(map)?,
             "meta_addr" => self.meta_addr = text(map)?,
-            _ => self.non_voter = switch(map)?,
+            "non_voter" => self.non_voter = switch(map)?,
+            _ => self.refresh = switch(map)?,
         }
         Ok(())
     }
@@ -167,6 +169,7 @@ impl Refusal {
         let status = match error {
             ClusterError::NotEnabled | ClusterError::Invalid(_) => StatusCode::BAD_REQUEST,
             ClusterError::NoLeader { .. } => return Self::NoLeader,
+            ClusterError::Removed(_) => StatusCode::GONE,
             ClusterError::Refused(_)
             | ClusterError::UnknownNode(_)
             | ClusterError::UnknownGroup(_)

@@ -1,5 +1,6 @@
 //! `/metrics` of a node that belongs to a cluster.
 
+use super::group_metrics;
 use crate::cluster::{META_GROUP, group_name};
 use crate::doors::cluster_status::name_of;
 use crate::service::{ClusterStatus, GroupView};
@@ -10,6 +11,11 @@ pub(super) fn put(out: &mut Exposition, status: &ClusterStatus) {
         "boltq_brokers_total",
         "Nodes registered in the cluster.",
         status.nodes.len() as u64,
+    );
+    out.gauge(
+        "boltq_cluster_removed",
+        "1 on a node that was removed from its cluster and serves nothing.",
+        u64::from(status.removed),
     );
     let meta = group_name(META_GROUP);
     let version = status.groups.iter().find(|group| group.name == meta);
@@ -55,6 +61,7 @@ fn put_group(out: &mut Exposition, status: &ClusterStatus, group: &GroupView) {
         &[label],
         group.leader_changes,
     );
+    group_metrics::put(out, &group.name, &group.figures);
     let members = |voter| group.members.iter().filter(|member| member.voter == voter).count() as u64;
     for (role, count) in [("voter", members(true)), ("learner", members(false))] {
         out.labelled_gauge(

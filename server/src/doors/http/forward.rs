@@ -1,4 +1,5 @@
-//! What only the leader of the queue plane can do is passed on to it, as it came.
+//! What only the leader of the queue plane can do, which on this port is the cache, is passed on to it, as it came. A node that
+//! has no cache says so itself.
 //!
 //! A request that was passed on once is not passed on again: the second node would know as little as the first.
 
@@ -29,14 +30,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The largest value of the cache, with every character escaped, fits.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
-/// Whether only the leader can do it.
-fn needs_leader(path: &str) -> bool {
-    path.starts_with("/cache/") && path != "/cache/stats"
-}
-
 pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
-    let here =
-        !needs_leader(request.uri().path()) || door.queues.is_leading() || request.headers().contains_key(FORWARDED);
+    let here = !door.kv.is_enabled() || door.queues.is_leading() || request.headers().contains_key(FORWARDED);
     match door.clustering.queue_leader_admin().filter(|_| !here) {
         // What only the leader can do, the service refuses.
         None => next.run(request).await,

@@ -61,8 +61,9 @@ struct Readiness<'a> {
 impl<'a> Readiness<'a> {
     fn of(status: &'a ClusterStatus, uptime: Duration) -> Self {
         let queue = queue_group(status);
-        let ready = queue.is_some_and(|group| group.leader.is_some());
+        let ready = !status.removed && queue.is_some_and(|group| group.leader.is_some());
         let reason = match uptime < JOINING_MAX {
+            _ if status.removed => "removed from the cluster",
             true => "joining cluster",
             false => "no leader elected yet",
         };
@@ -81,11 +82,16 @@ impl<'a> Readiness<'a> {
 #[cfg(test)]
 mod tests {
     use boltq_core::NodeId;
+    use boltq_raft::GroupFigures;
 
     use super::*;
     use crate::service::{GroupView, NodeStatus};
 
     fn shown(leader: Option<u64>, uptime: u64) -> String {
+        shown_of(false, leader, uptime)
+    }
+
+    fn shown_of(removed: bool, leader: Option<u64>, uptime: u64) -> String {
         let node = |id: u64| NodeStatus {
             node: NodeId(id),
             name: format!("n{id}"),
@@ -97,6 +103,7 @@ mod tests {
         };
         let status = ClusterStatus {
             node: node(2),
+            removed,
             cluster: None,
             nodes: vec![node(1), node(2)],
             groups: vec![GroupView {
@@ -107,6 +114,7 @@ mod tests {
                 last_index: 1,
                 applied_index: 1,
                 leader_changes: 0,
+                figures: GroupFigures::default(),
                 members: Vec::new(),
             }],
         };
@@ -125,6 +133,11 @@ mod tests {
             r#""state":"Candidate","leader_id":"","uptime_seconds":41}"#
         );
         assert_eq!(shown(None, 41), waiting);
+        let removed = shown_of(true, Some(1), 41);
+        assert!(
+            removed.starts_with(r#"{"ready":false,"reason":"removed from the cluster","#),
+            "{removed}"
+        );
         assert!(shown(None, 29).starts_with(r#"{"ready":false,"reason":"joining cluster","#));
     }
 }

@@ -4,14 +4,17 @@
 
 mod access;
 mod cache;
+mod cache_metrics;
 mod cluster;
 mod cluster_metrics;
 mod forward;
+mod group_metrics;
 mod health;
 mod metrics;
 mod publish_metrics;
 mod refusal;
 mod router;
 mod stats;
+mod streamed;
 
 pub use router::router;

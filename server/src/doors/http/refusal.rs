@@ -32,10 +32,12 @@ impl Refusal {
             | ServiceError::AckLevelTooLow { .. }
             | ServiceError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => StatusCode::NOT_FOUND,
+            ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             ServiceError::NoMajority
             | ServiceError::NotEnoughReplicas { .. }
             | ServiceError::NotInSync
+            | ServiceError::NotCurrent { .. }
             | ServiceError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
             ServiceError::Storage { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -32,6 +32,8 @@ pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, m
         api_key,
         metrics,
     };
+    // After the method is known to be right, and before anything else.
+    let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);
     Router::new()
         .route("/health", any(health::alive))
         .route("/livez", any(health::alive))
@@ -42,19 +44,18 @@ pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, m
         .route("/cluster/join", post(cluster::join))
         .route("/cluster/leave", post(cluster::leave))
         .route("/cluster/transfer", post(cluster::transfer))
-        .route("/cache/get", get(cache::get))
-        .route("/cache/set", post(cache::set))
-        .route("/cache/del", post(cache::delete))
-        .route("/cache/keys", get(cache::keys))
-        .route("/cache/exists", get(cache::exists))
-        .route("/cache/expire", post(cache::expire))
-        .route("/cache/incr", post(cache::increment))
-        .route("/cache/flush", post(cache::flush))
+        .route("/cache/get", get(cache::get).route_layer(leads.clone()))
+        .route("/cache/set", post(cache::set).route_layer(leads.clone()))
+        .route("/cache/del", post(cache::delete).route_layer(leads.clone()))
+        .route("/cache/keys", get(cache::keys).route_layer(leads.clone()))
+        .route("/cache/exists", get(cache::exists).route_layer(leads.clone()))
+        .route("/cache/expire", post(cache::expire).route_layer(leads.clone()))
+        .route("/cache/incr", post(cache::increment).route_layer(leads.clone()))
+        .route("/cache/flush", post(cache::flush).route_layer(leads.clone()))
         .route("/cache/stats", get(cache::stats))
-        .route("/cache/entries", get(cache::entries))
+        .route("/cache/entries", get(cache::entries).route_layer(leads.clone()))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
-        .layer(middleware::from_fn_with_state(door.clone(), forward::to_leader))
         .layer(middleware::from_fn_with_state(door.clone(), access::check))
         .with_state(door)
 }

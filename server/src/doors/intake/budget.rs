@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
+use super::answers::{Answers, Reader};
 use super::watch::Watch;
 use super::window::Windows;
 use crate::config::ServerConfig;
@@ -32,6 +33,7 @@ pub struct Intake {
     bytes_max: usize,
     connection_bytes_max: usize,
     bytes: AtomicUsize,
+    answers: Arc<Answers>,
     pub(super) windows: Windows,
     pub(super) watch: Watch,
     metrics: Arc<DoorMetrics>,
@@ -44,6 +46,11 @@ impl Intake {
             bytes_max: config.request_bytes_max,
             connection_bytes_max: config.connection_request_bytes_max,
             bytes: AtomicUsize::new(0),
+            answers: Answers::new(
+                config.request_bytes_max,
+                config.connection_request_bytes_max,
+                config.idle_write_timeout,
+            ),
             windows: Windows::new(config.request_bytes_max),
             watch: Watch::new(config.request_stall_timeout),
             metrics,
@@ -57,10 +64,12 @@ impl Intake {
 
     /// The budget of a new connection.
     pub(in crate::doors) fn connection(self: &Arc<Self>) -> Arc<Connection> {
+        let evicted = CancellationToken::new();
         Arc::new(Connection {
             intake: self.clone(),
             bytes: AtomicUsize::new(0),
-            evicted: CancellationToken::new(),
+            reader: self.answers.reader(evicted.clone()),
+            evicted,
         })
     }
 }
@@ -70,6 +79,7 @@ impl Intake {
 pub(in crate::doors) struct Connection {
     pub(super) intake: Arc<Intake>,
     bytes: AtomicUsize,
+    reader: Arc<Reader>,
     evicted: CancellationToken,
 }
 
@@ -79,8 +89,13 @@ impl Connection {
         Account::new(self.clone())
     }
 
+    /// Who reads its answers.
+    pub(super) fn reader(&self) -> &Arc<Reader> {
+        &self.reader
+    }
+
     /// Returns when the connection has to be closed because one of its requests makes no progress and does not end
-    /// either.
+    /// either, or because its answers are not read.
     pub(in crate::doors) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -131,6 +146,7 @@ pub(super) mod tests {
             bytes_max,
             connection_bytes_max,
             bytes: AtomicUsize::new(0),
+            answers: Answers::new(bytes_max, connection_bytes_max, stall),
             windows: Windows::new(bytes_max),
             watch: Watch::new(stall),
             metrics: Arc::default(),

@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tonic::Status;
 use tower::Service;
 
+use super::answers::Hold;
 use super::body::{Metered, Open};
 use super::budget::{Connection, Refusal};
 
@@ -41,9 +42,14 @@ pub(in crate::doors) async fn serve_request(
     let mut account = connection.account();
     if let Err(refusal) = account.hold(base) {
         let response = refused(request.headers(), refusal);
-        return Ok(response.map(|body| Answer { body, _open: None }));
+        return Ok(response.map(|body| Answer {
+            body,
+            hold: None,
+            _open: None,
+        }));
     }
     let open = Open::new(account, base);
+    request.extensions_mut().insert(connection.reader().clone());
     let response = match bodies {
         Bodies::Grpc => {
             request.extensions_mut().insert(open.clone());
@@ -54,10 +60,10 @@ pub(in crate::doors) async fn serve_request(
             router.call(request.map(metered)).await?
         }
     };
-    Ok(response.map(|body| Answer {
-        body,
-        _open: Some(open),
-    }))
+    let (mut parts, body) = response.into_parts();
+    let hold = parts.extensions.remove::<Arc<Hold>>();
+    let _open = Some(open);
+    Ok(Response::from_parts(parts, Answer { body, hold, _open }))
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {
@@ -80,10 +86,21 @@ fn refused(headers: &HeaderMap, refusal: Refusal) -> Response<axum::body::Body> 
     response
 }
 
-/// The body of an answer. What the request holds is given back with it.
+/// The body of an answer. What the request holds is given back with it, and what the answer holds with its bytes.
 pub(in crate::doors) struct Answer {
     body: axum::body::Body,
+    /// Room for all of it, if it is one message.
+    hold: Option<Arc<Hold>>,
     _open: Option<Open>,
+}
+
+impl Answer {
+    fn attach(&mut self, bytes: Bytes) -> Bytes {
+        match self.hold.take() {
+            Some(hold) => hold.attach(bytes),
+            None => bytes,
+        }
+    }
 }
 
 impl Body for Answer {
@@ -94,7 +111,12 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.hold.is_none() {
+            return frame;
+        }
+        // From here on it lies in the connection until the client takes it.
+        frame.map_ok(|frame| frame.map_data(|bytes| self.attach(bytes)))
     }
 
     fn is_end_stream(&self) -> bool {

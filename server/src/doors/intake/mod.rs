@@ -12,8 +12,11 @@
 //!
 //! Budgets alone would leave the place to whoever fills it first and stays. So a message has to make progress, see
 //! `watch`.
+//!
+//! What is held for answers that nobody reads has budgets of the same sizes, see `answers`.
 
 mod account;
+mod answers;
 mod body;
 mod budget;
 mod framing;
@@ -22,6 +25,7 @@ mod watch;
 mod window;
 
 pub(super) use account::Account;
+pub(super) use answers::{Hold, Reader, StreamRoom};
 pub(super) use body::MessageLayer;
 pub use budget::Intake;
 #[cfg(test)]

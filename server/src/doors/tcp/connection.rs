@@ -346,7 +346,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let out = &mut self.out;
         match request {
             Single::Ping => reply::status(out, "pong"),
-            Single::Stats => reply::statistics(out, &self.door.queues.stats()),
+            Single::Stats => match self.door.queues.begin_look(false).await {
+                Ok(()) => reply::statistics(out, &self.door.queues.stats()),
+                Err(error) => reply::refusal(out, &Refusal::from(&error)),
+            },
             Single::ClusterStatus => reply::cluster_status(out, self.door.clustering.status().as_ref()),
             Single::ClusterJoin(_) | Single::ClusterLeave(_) if !self.door.clustering.is_enabled() => {
                 reply::refusal(out, &Refusal::from(&ClusterError::NotEnabled));
@@ -373,6 +376,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             name: join.node_id.clone().into_owned(),
             address: join.addr.clone().into_owned(),
             voter: true,
+            refresh: false,
         };
         match self.door.clustering.join(request).await {
             Ok(node) => reply::cluster_change(&mut self.out, "joined", &node.name),

@@ -364,6 +364,8 @@ mod tests {
     fn integers_go_to_their_bounds() {
         let read = publish(r#"{"delay":9223372036854775807,"ttl":-9223372036854775808,"priority":-1}"#).unwrap();
         assert_eq!((read.delay_ns, read.ttl_ns, read.priority), (i64::MAX, i64::MIN, -1));
+        assert_eq!(publish(r#"{"priority":-0}"#).unwrap().priority, 0);
+        assert!(publish(r#"{"priority":0.0}"#).is_err());
     }
 
     #[test]

@@ -1,29 +1,30 @@
 //! `/cache/…`: the key-value cache.
 //!
 //! Checks go in this order: method, cache enabled, body, key, operation. Times to live are milliseconds.
-//!
-//! A value may be any JSON. A string is kept as its characters, anything else as its text. What is read is JSON if it can be,
-//! and a string otherwise; so the string `"7"` comes back as the number 7.
+
+mod value;
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::{Extension, Query, State};
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use boltq_kv::Entry;
 use boltq_kv::command::{Condition, TimeToLive};
-use serde::Deserialize;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
+use self::value::{Shown, stored};
 use super::refusal::{Refusal, members, required, whole};
 use super::router::{AdminDoor, json};
-use crate::clock;
+use super::streamed::{Gone, PART_BYTES, streamed};
 use crate::doors::body::{Members, integer, text};
+use crate::doors::intake::{Hold, Reader};
 use crate::doors::json::{put_number, put_string};
-use crate::service::{KvError, KvStats};
+use crate::service::{Kv, KvError, KvStats, VALUE_BYTES_MAX};
 
 /// The largest value fits, even if all of its characters are escaped.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -44,17 +45,10 @@ impl From<KvError> for Refusal {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Named {
-    key: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Listed {
-    pattern: String,
-    search: String,
+impl From<Gone> for Refusal {
+    fn from(gone: Gone) -> Self {
+        Self::Error(StatusCode::INTERNAL_SERVER_ERROR, gone.to_string())
+    }
 }
 
 #[derive(Default)]
@@ -81,14 +75,28 @@ impl<'de> Members<'de> for Change<'de> {
     }
 }
 
-pub(super) async fn get(State(door): State<AdminDoor>, Query(named): Query<Named>) -> Answer {
-    key_of(&door, &named.key)?;
-    let Some(entry) = door.kv.get(&named.key).await? else {
+/// Who reads the answer; nobody is known where no connection is.
+type Client = Option<Extension<Arc<Reader>>>;
+
+pub(super) async fn get(State(door): State<AdminDoor>, client: Client, uri: Uri) -> Answer {
+    let key = parameter(&uri, "key");
+    key_of(&door, &key)?;
+    let (entry, hold) = door.kv.get(&key, |bytes| hold(client.as_ref(), bytes)).await?;
+    let Some(entry) = entry else {
         return Err(Refusal::Error(StatusCode::NOT_FOUND, "key not found".to_owned()));
     };
-    let mut body = Vec::new();
-    put_entry(&mut body, &named.key, &entry, false);
-    Ok(json(StatusCode::OK, body))
+    streamed(|sink| async move {
+        let _hold = hold;
+        let (key, entry, mut part) = (&key, &entry, Vec::new());
+        let shown = Shown {
+            key,
+            entry,
+            size: false,
+        };
+        shown.write(&mut part, &sink).await?;
+        Ok(sink.send(&mut part).await?)
+    })
+    .await
 }
 
 pub(super) async fn set(State(door): State<AdminDoor>, body: Body) -> Answer {
@@ -117,29 +125,40 @@ pub(super) async fn delete(State(door): State<AdminDoor>, body: Body) -> Answer 
     ))
 }
 
-pub(super) async fn keys(State(door): State<AdminDoor>, Query(listed): Query<Listed>) -> Answer {
-    let mut body = br#"{"keys":["#.to_vec();
-    let mut count = 0;
-    let visit = |key: &str, _: &Entry| {
-        if count > 0 {
-            body.push(b',');
+pub(super) async fn keys(State(door): State<AdminDoor>, uri: Uri) -> Answer {
+    let pattern = parameter(&uri, "pattern");
+    streamed(|sink| async move {
+        let mut part = br#"{"keys":["#.to_vec();
+        let (mut count, mut after) = (0, None);
+        loop {
+            let visit = |key: &str, _: &Entry| {
+                if count > 0 {
+                    part.push(b',');
+                }
+                put_string(&mut part, key);
+                count += 1;
+                until(part.len() >= PART_BYTES)
+            };
+            after = door.kv.visit(&pattern, after, visit).await?;
+            if after.is_none() {
+                break;
+            }
+            sink.send(&mut part).await?;
         }
-        put_string(&mut body, key);
-        count += 1;
-        ControlFlow::Continue(())
-    };
-    door.kv.visit(&listed.pattern, None, visit).await?;
-    body.extend_from_slice(br#"],"count":"#);
-    put_number(&mut body, count);
-    body.push(b'}');
-    Ok(json(StatusCode::OK, body))
+        part.extend_from_slice(br#"],"count":"#);
+        put_number(&mut part, count);
+        part.push(b'}');
+        Ok(sink.send(&mut part).await?)
+    })
+    .await
 }
 
-pub(super) async fn exists(State(door): State<AdminDoor>, Query(named): Query<Named>) -> Answer {
-    key_of(&door, &named.key)?;
-    let exists = door.kv.exists(&named.key).await?;
+pub(super) async fn exists(State(door): State<AdminDoor>, uri: Uri) -> Answer {
+    let key = parameter(&uri, "key");
+    key_of(&door, &key)?;
+    let exists = door.kv.exists(&key).await?;
     let tail = format!(r#","exists":{exists}}}"#);
-    Ok(answer(&named.key, br#"{"key":"#, tail.as_bytes()))
+    Ok(answer(&key, br#"{"key":"#, tail.as_bytes()))
 }
 
 pub(super) async fn expire(State(door): State<AdminDoor>, body: Body) -> Answer {
@@ -176,27 +195,70 @@ pub(super) async fn stats(State(door): State<AdminDoor>) -> Response {
     json(StatusCode::OK, body)
 }
 
-pub(super) async fn entries(State(door): State<AdminDoor>, Query(listed): Query<Listed>) -> Answer {
-    let search = listed.search.to_lowercase();
-    let mut body = br#"{"entries":["#.to_vec();
-    let mut total = 0;
-    let visit = |key: &str, entry: &Entry| {
-        if search.is_empty() || key.to_lowercase().contains(&search) {
-            if (1..ENTRIES_MAX).contains(&total) {
-                body.push(b',');
-            }
-            if total < ENTRIES_MAX {
-                put_entry(&mut body, key, entry, true);
+pub(super) async fn entries(State(door): State<AdminDoor>, client: Client, uri: Uri) -> Answer {
+    let (pattern, search) = (parameter(&uri, "pattern"), parameter(&uri, "search").to_lowercase());
+    streamed(|sink| async move {
+        let mut part = br#"{"entries":["#.to_vec();
+        let (mut total, mut after, mut more) = (0, None, true);
+        // One at a time: a hundred large values are more than one answer may hold.
+        let room = hold(client.as_ref(), VALUE_BYTES_MAX).await;
+        while more && total < ENTRIES_MAX {
+            let found;
+            (found, after) = next_entry(&door.kv, &pattern, &search, after).await?;
+            more = after.is_some();
+            let Some((key, entry)) = &found else { continue };
+            if total > 0 {
+                part.push(b',');
             }
             total += 1;
+            let shown = Shown { key, entry, size: true };
+            shown.write(&mut part, &sink).await?;
         }
-        ControlFlow::Continue(())
+        drop(room);
+        if more {
+            let count = |key: &str, _: &Entry| {
+                total += u64::from(contains(key, &search));
+                ControlFlow::Continue(())
+            };
+            door.kv.visit(&pattern, after, count).await?;
+        }
+        part.extend_from_slice(br#"],"total":"#);
+        put_number(&mut part, total);
+        part.push(b'}');
+        Ok(sink.send(&mut part).await?)
+    })
+    .await
+}
+
+/// The first entry after `after`, and after what to go on, if there is more.
+async fn next_entry(
+    kv: &Kv,
+    pattern: &str,
+    search: &str,
+    after: Option<String>,
+) -> Result<(Option<(String, Entry)>, Option<String>), KvError> {
+    let mut found = None;
+    let visit = |key: &str, entry: &Entry| {
+        if contains(key, search) {
+            found = Some((key.to_owned(), entry.clone()));
+        }
+        until(found.is_some())
     };
-    door.kv.visit(&listed.pattern, None, visit).await?;
-    body.extend_from_slice(br#"],"total":"#);
-    put_number(&mut body, total);
-    body.push(b'}');
-    Ok(json(StatusCode::OK, body))
+    let after = kv.visit(pattern, after, visit).await?;
+    Ok((found, after))
+}
+
+/// Without regard to case; `search` is in lower case.
+fn contains(key: &str, search: &str) -> bool {
+    search.is_empty() || key.to_lowercase().contains(search)
+}
+
+fn until(enough: bool) -> ControlFlow<()> {
+    if enough {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// As `/cache/stats` answers, and others that show it.
@@ -222,6 +284,24 @@ pub(super) fn put_stats(body: &mut Vec<u8>, stats: Option<KvStats>) {
     body.extend_from_slice(b"}}");
 }
 
+/// A parameter of the query, the first of its name; empty if there is none.
+fn parameter(uri: &Uri, name: &str) -> String {
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let mut pairs = pairs.map(|Query(pairs)| pairs).unwrap_or_default().into_iter();
+    pairs
+        .find(|(other, _)| other == name)
+        .map(|(_, value)| value)
+        .unwrap_or_default()
+}
+
+/// Waits for room for an answer with a value of so many bytes.
+async fn hold(client: Option<&Extension<Arc<Reader>>>, bytes: usize) -> Option<Hold> {
+    match client {
+        Some(Extension(reader)) => Some(reader.hold(bytes, None).await),
+        None => None,
+    }
+}
+
 fn key_of(door: &AdminDoor, key: &str) -> Result<(), Refusal> {
     if door.kv.is_enabled() {
         required(key, "key is required")
@@ -238,78 +318,10 @@ async fn body_of(door: &AdminDoor, body: Body) -> Result<axum::body::Bytes, Refu
     }
 }
 
-/// What is kept of a value in JSON.
-fn stored(value: Option<&str>) -> Result<Cow<'_, str>, Refusal> {
-    match value {
-        None => Ok(Cow::Borrowed("")),
-        Some(text) if text.starts_with('"') => serde_json::from_str::<String>(text)
-            .map(Cow::Owned)
-            .map_err(|_| Refusal::bad_request("invalid json")),
-        Some(text) => Ok(Cow::Borrowed(text)),
-    }
-}
-
 /// `head`, the key, `tail`.
 fn answer(key: &str, head: &[u8], tail: &[u8]) -> Response {
     let mut body = head.to_vec();
     put_string(&mut body, key);
     body.extend_from_slice(tail);
     json(StatusCode::OK, body)
-}
-
-fn put_entry(body: &mut Vec<u8>, key: &str, entry: &Entry, size: bool) {
-    body.extend_from_slice(br#"{"key":"#);
-    put_string(body, key);
-    body.extend_from_slice(br#","value":"#);
-    put_value(body, &entry.value);
-    body.extend_from_slice(br#","ttl":"#);
-    match entry.expires {
-        None => body.extend_from_slice(b"-1"),
-        Some(expires) => put_number(body, expires.since(clock::now())),
-    }
-    body.extend_from_slice(br#","created_at":"#);
-    put_number(body, entry.created.0.saturating_mul(1_000_000));
-    if size {
-        body.extend_from_slice(br#","size":"#);
-        put_number(body, entry.value.len() as u64);
-    }
-    body.push(b'}');
-}
-
-fn put_value(body: &mut Vec<u8>, value: &[u8]) {
-    match std::str::from_utf8(value) {
-        Ok(text) if serde_json::from_str::<&RawValue>(text).is_ok() => body.extend_from_slice(value),
-        Ok(text) => put_string(body, text),
-        Err(_) => put_string(body, &String::from_utf8_lossy(value)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn round(json: &str) -> String {
-        let kept = stored(Some(json)).unwrap();
-        let mut body = Vec::new();
-        put_value(&mut body, kept.as_bytes());
-        String::from_utf8(body).unwrap()
-    }
-
-    #[test]
-    fn values_come_back_as_json_if_they_can_be() {
-        for (given, back) in [
-            (r#""text""#, r#""text""#),
-            (r#""7""#, "7"),
-            (r#""007""#, r#""007""#),
-            (r#""true""#, "true"),
-            (r#""{}""#, "{}"),
-            (r#"{"a": [1,2]}"#, r#"{"a": [1,2]}"#),
-            ("7.50", "7.50"),
-            (r#""""#, r#""""#),
-            (r#""a\"b\n""#, r#""a\"b\n""#),
-        ] {
-            assert_eq!(round(given), back, "{given}");
-        }
-        assert_eq!(stored(None).unwrap(), "");
-    }
 }

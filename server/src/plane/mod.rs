@@ -3,11 +3,12 @@
 //! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use boltq_core::codec::Reader;
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine, Term};
 use boltq_kv::{Cache, Change};
 use boltq_log::{EntryId, GroupLog};
@@ -43,8 +44,6 @@ impl Drop for Attachment {
 
 /// Changes of the cache that a watcher may be behind. They have keys and no values.
 const CHANGES_MAX: usize = 4_096;
-/// The first byte of a state that has more than the queues.
-const STATE_FORMAT: u8 = 2;
 
 /// The answer to a command.
 #[derive(Debug, Clone)]
@@ -311,33 +310,16 @@ impl GroupHandler for QueuePlane {
         }
     }
 
-    /// ```text
-    /// u8  format, 2; u64 length of the state of the queues, which follows; the state of the cache: the rest
-    /// ```
-    ///
-    /// A state of the queues alone, which begins with 1, is read as well.
     fn snapshot(&self) -> Vec<u8> {
         let (queues, cache) = {
             let plane = self.plane.lock();
             (plane.machine().snapshot(), self.cache.read().snapshot())
         };
-        let mut state = Vec::with_capacity(9 + queues.len() + cache.len());
-        state.push(STATE_FORMAT);
-        state.extend((queues.len() as u64).to_le_bytes());
-        state.extend(queues);
-        state.extend(cache);
-        state
+        state::write(&queues, &cache)
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(state);
-        let (queues, cache) = if reader.u8("state")? == STATE_FORMAT {
-            let bytes = usize::try_from(reader.u64("length of the queues")?).unwrap_or(usize::MAX);
-            let queues = Machine::restore(reader.take(bytes, "queues")?)?;
-            (queues, Cache::restore(reader.rest())?)
-        } else {
-            (Machine::restore(state)?, Cache::default())
-        };
+        let (queues, cache) = state::read(state)?;
         let mut plane = self.plane.lock();
         let mut there = self.cache.write();
         *plane = Plane::new(queues, self.settings);

@@ -29,7 +29,7 @@ use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
-use crate::service::{Clustering, Parts, Queues, random};
+use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::run_timer;
 use crate::telemetry::DoorMetrics;
 
@@ -178,6 +178,9 @@ impl Node {
             tasks.spawn(async move { queues.keyed().await });
         }
         tasks.spawn(run_timer(queues.clone(), plane));
+        let kv = Kv::new(queues.clone(), config.cache.clone());
+        let sweeping = kv.clone();
+        tasks.spawn(async move { sweeping.sweep().await });
         let mut node = Self {
             group,
             clustered,
@@ -188,7 +191,7 @@ impl Node {
             messaging: addresses.0,
             admin: addresses.1,
         };
-        node.open_doors(config, connections, &queues, &clustering, (messaging, admin))
+        node.open_doors(config, connections, (&queues, &kv), &clustering, (messaging, admin))
             .await?;
         Ok(node)
     }
@@ -197,7 +200,7 @@ impl Node {
         &mut self,
         config: &Config,
         connections: Connections,
-        queues: &Queues,
+        (queues, kv): (&Queues, &Kv),
         clustering: &Clustering,
         (messaging, admin): (TcpListener, TcpListener),
     ) -> Result<(), NodeError> {
@@ -208,7 +211,7 @@ impl Node {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
         let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, clustering, health, api_key.clone())?;
+        let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
         let tcp = tcp::Door::new(
             queues.clone(),
             clustering.clone(),
@@ -230,7 +233,7 @@ impl Node {
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let router = http::router(queues.clone(), clustering.clone(), api_key, metrics.clone());
+        let router = http::router(queues.clone(), kv.clone(), clustering.clone(), api_key, metrics.clone());
         let port = HttpPort::new(router, intake);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections

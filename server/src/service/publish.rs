@@ -15,6 +15,7 @@ use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
+use crate::plane::Answer;
 
 /// A batch that has room, see [`Queues::admit`].
 pub struct Admitted {
@@ -165,7 +166,7 @@ impl Queues {
         let (outcomes, entry) = self.confirmed(outcome).await?;
         let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in outcomes {
-            let Outcome::Published(runs) = outcome else {
+            let Answer::Queue(Outcome::Published(runs)) = outcome else {
                 return Err(ServiceError::Stopped);
             };
             ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
@@ -192,8 +193,12 @@ impl Queues {
     async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Vec<MessageId>, ServiceError> {
         let (level, messages) = (admitted.level, admitted.messages as u64);
         let counts = self.inner.publishes.clone();
-        let aftermath = move |outcome: Result<Vec<Outcome>, ProposeError>| {
-            let stored = |outcomes: &Vec<Outcome>| outcomes.iter().all(|one| matches!(one, Outcome::Published(_)));
+        let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
+            let stored = |outcomes: &Vec<Answer>| {
+                outcomes
+                    .iter()
+                    .all(|one| matches!(one, Answer::Queue(Outcome::Published(_))))
+            };
             if outcome.as_ref().is_ok_and(stored) {
                 return;
             }

@@ -20,7 +20,7 @@ use super::expiry::Expiry;
 use super::publish::PublishCounts;
 use super::token::DeliveryToken;
 use crate::ack_level::AckLevel;
-use crate::plane::{Attachment, QueuePlane};
+use crate::plane::{Answer, Attachment, QueuePlane};
 
 /// The queue plane as the doors use it; clones are cheap and share it.
 #[derive(Clone)]
@@ -277,7 +277,13 @@ impl Queues {
         self.inner.stop.cancelled().await;
     }
 
+    /// Proposes commands of the queues.
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
+        let answers = self.propose_any(proposal).await?;
+        Ok(answers.into_iter().filter_map(Answer::queue).collect())
+    }
+
+    pub(super) async fn propose_any(&self, proposal: Proposal) -> Result<Vec<Answer>, ServiceError> {
         // Elsewhere, it is not for this node to say whether there is room.
         if self.inner.log.space() == Space::Full && self.inner.plane.is_leading() {
             self.check_reserve(proposal.len())?;

@@ -59,6 +59,8 @@ pub struct ClusterNode {
     secret: String,
     /// What it has for itself.
     settings: Vec<(String, Value)>,
+    /// What clients show; empty as long as it was not started.
+    api_key: String,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -178,6 +180,8 @@ impl Cluster {
             .set("cluster.seeds", Value::Array(seeds));
         let own = node.settings.iter();
         let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
+        let api_key = options.get("security.api_key").and_then(Value::as_str);
+        node.api_key = api_key.unwrap_or_default().to_owned();
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -422,6 +426,7 @@ impl ClusterNode {
             member: true,
             secret: SECRET.to_owned(),
             settings: Vec::new(),
+            api_key: String::new(),
             host: None,
             process: Process::Stopped,
         }
@@ -487,7 +492,8 @@ impl ClusterNode {
 
     /// `/cluster/status`, if it answers.
     pub fn status(&self) -> Option<Value> {
-        let response = http::get(self.admin, "/cluster/status").ok()?;
+        let headers = [("x-api-key", self.api_key.as_str())];
+        let response = http::request(self.admin, "GET", "/cluster/status", &headers, b"").ok()?;
         (response.status == 200).then(|| response.json())
     }
 

@@ -6,6 +6,7 @@
 mod ack_levels;
 mod addresses;
 mod cable;
+mod cache;
 mod departed;
 mod doors;
 mod failover;

@@ -15,7 +15,7 @@ use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
-use crate::clock;
+use crate::plane::Answer;
 
 /// A batch that has room, see [`Queues::admit`].
 pub struct Admitted {
@@ -62,7 +62,7 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new(clock::Instant::now(), self.inner.settings.dedup_ttl_ms)
+        PublishBatch::new((self.inner.plane.sources().clock)(), self.inner.settings.dedup_ttl_ms)
     }
 
     /// What became of publishes.
@@ -88,10 +88,11 @@ impl Queues {
     /// once takes the next one after this, so that what waits in memory is bounded.
     ///
     /// # Errors
-    /// The storage is full, too few voters answer, or the node stops.
+    /// Another node leads, the storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
         let messages = batch.len();
         if batch.is_keyed() {
+            self.check_takes()?;
             self.check_keys()?;
         }
         self.admit_proposal(messages, batch.into_proposal(), level).await
@@ -99,7 +100,10 @@ impl Queues {
 
     /// Those on their way are not counted, so there may be a few more.
     fn check_keys(&self) -> Result<(), ServiceError> {
-        let (max, now) = (self.inner.settings.dedup_keys_max, clock::now());
+        let (max, now) = (
+            self.inner.settings.dedup_keys_max,
+            (self.inner.plane.sources().clock)().millis(),
+        );
         if self.inner.plane.with(|plane| plane.machine().keys_full(max, now)) {
             return Err(ServiceError::KeysFull { max });
         }
@@ -112,17 +116,13 @@ impl Queues {
         proposal: Proposal,
         level: AckLevel,
     ) -> Result<Admitted, ServiceError> {
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         // Without a key, the answer could not be given.
         self.salt()?;
         let admitting = self.inner.group.admit(proposal);
         let proposal = admitting.await.map_err(|error| self.refused(&error))?;
         // While it waited, the disk may have become full, or others may have gone.
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         if level == AckLevel::Quorum {
             let enough = self.inner.group.enough_answer();
             enough.map_err(|error| self.not_in_sync(error, messages))?;
@@ -132,6 +132,24 @@ impl Queues {
             level,
             proposal,
         })
+    }
+
+    /// Whether this node and enough others have room.
+    pub(super) fn has_room(&self) -> bool {
+        self.inner.log.space() == Space::Ample && !self.inner.group.too_few_have_room()
+    }
+
+    /// Whether this node takes messages. Who leads is asked first: that this one has no room is nothing to a publisher whose
+    /// messages another one would take.
+    fn check_takes(&self) -> Result<(), ServiceError> {
+        if !self.is_leading() {
+            return Err(self.not_leader());
+        }
+        if self.has_room() {
+            Ok(())
+        } else {
+            Err(ServiceError::StorageFull)
+        }
     }
 
     /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM one id for each message,
@@ -193,7 +211,7 @@ impl Queues {
             let in_sync = self.in_sync(entry, from).await;
             in_sync.map_err(|error| self.not_in_sync(error, admitted.messages))?;
         }
-        Ok(outcomes)
+        Ok(outcomes.into_iter().filter_map(Answer::queue).collect())
     }
 
     /// Waits for more than a majority for what is left of the time that an outcome may take.
@@ -211,9 +229,14 @@ impl Queues {
     async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Vec<MessageId>, ServiceError> {
         let (level, messages) = (admitted.level, admitted.messages as u64);
         let counts = self.inner.publishes.clone();
-        let aftermath = move |outcome: Result<Vec<Outcome>, ProposeError>| {
-            let is_stored = |outcome: &Outcome| matches!(outcome, Outcome::Published(_) | Outcome::PublishedBefore(_));
-            let stored = |outcomes: &Vec<Outcome>| outcomes.iter().all(is_stored);
+        let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
+            let is_stored = |answer: &Answer| {
+                matches!(
+                    answer,
+                    Answer::Queue(Outcome::Published(_) | Outcome::PublishedBefore(_))
+                )
+            };
+            let stored = |answers: &Vec<Answer>| answers.iter().all(is_stored);
             if outcome.as_ref().is_ok_and(stored) {
                 return;
             }

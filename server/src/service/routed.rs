@@ -14,7 +14,7 @@ use super::batch::{NewMessage, check_size, record};
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 
 /// The header by which a consumer can tell that messages in several queues are copies of one: the id that the publisher got.
 pub const PUBLISH_ID_HEADER: &str = "boltq-publish-id";
@@ -225,7 +225,7 @@ impl Queues {
         Ok(RoutedBatch {
             queues: self.clone(),
             salt: self.salt()?,
-            received: clock::Instant::now(),
+            received: (self.inner.plane.sources().clock)(),
             proposal: Proposal::new(),
             topic: None,
             in_command: 0,

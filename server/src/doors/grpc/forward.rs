@@ -36,15 +36,17 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Connections to former leaders that are kept.
 const CHANNELS_MAX: usize = 8;
 
-/// Services of the queue plane, and what every replica answers itself of each.
-const SERVICES: [(&str, &[&str]); 2] = [
+/// Services of the queue plane, that of the cache last, and what every replica answers itself of each.
+const SERVICES: [(&str, &[&str]); 3] = [
     ("/boltq.queue.v1.QueueService/", &["ListQueues", "GetQueue", "Peek"]),
     ("/boltq.exchange.v1.ExchangeService/", &["List", "ListBindings"]),
+    ("/boltq.kv.v1.KvService/", &["GetStats", "Watch"]),
 ];
 
-/// Whether only the leader can do it.
-fn needs_leader(path: &str) -> bool {
-    SERVICES.iter().any(|(service, local)| {
+/// Whether only the leader can do it. Without a cache nobody is asked for it.
+fn needs_leader(path: &str, cache: bool) -> bool {
+    let services = &SERVICES[..SERVICES.len() - usize::from(!cache)];
+    services.iter().any(|(service, local)| {
         path.strip_prefix(service)
             .is_some_and(|method| !local.contains(&method))
     })
@@ -54,13 +56,16 @@ fn needs_leader(path: &str) -> bool {
 #[derive(Clone)]
 pub(super) struct ForwardLayer {
     queues: Queues,
+    /// Whether there is a cache.
+    cache: bool,
     leaders: Arc<Leaders>,
 }
 
 impl ForwardLayer {
-    pub(super) fn new(queues: Queues) -> Self {
+    pub(super) fn new(queues: Queues, cache: bool) -> Self {
         Self {
             queues,
+            cache,
             leaders: Arc::default(),
         }
     }
@@ -73,6 +78,7 @@ impl<S> Layer<S> for ForwardLayer {
         Forward {
             inner,
             queues: self.queues.clone(),
+            cache: self.cache,
             leaders: self.leaders.clone(),
         }
     }
@@ -82,6 +88,7 @@ impl<S> Layer<S> for ForwardLayer {
 pub(super) struct Forward<S> {
     inner: S,
     queues: Queues,
+    cache: bool,
     leaders: Arc<Leaders>,
 }
 
@@ -99,7 +106,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let here = !needs_leader(request.uri().path())
+        let here = !needs_leader(request.uri().path(), self.cache)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn only_reads_of_replicas_stay() {
         for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "PurgeQueue"] {
-            assert!(needs_leader(&format!("{}{method}", SERVICES[0].0)), "{method}");
+            assert!(needs_leader(&format!("{}{method}", SERVICES[0].0), true), "{method}");
         }
         for path in [
             "/boltq.queue.v1.QueueService/GetQueue",
@@ -243,7 +250,11 @@ mod tests {
             "/grpc.health.v1.Health/Check",
             "/",
         ] {
-            assert!(!needs_leader(path), "{path}");
+            assert!(!needs_leader(path, true), "{path}");
+        }
+        for (method, leader) in [("Get", true), ("Set", true), ("Watch", false), ("GetStats", false)] {
+            let path = format!("{}{method}", SERVICES[1].0);
+            assert_eq!((needs_leader(&path, true), needs_leader(&path, false)), (leader, false));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What only the leader of the queue plane can do, which on this port is the cache, is passed on to it, as it came. A node that
-//! has no cache says so itself.
+//! What only the leader of the queue plane can do is passed on to it, as it came. A node that has no cache says so itself.
 //!
 //! A request that was passed on once is not passed on again: the second node would know as little as the first.
 
@@ -39,6 +38,15 @@ pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, n
             tracing::debug!(leader, "a request could not be passed on");
             refused.into_response()
         }),
+    }
+}
+
+/// As [`to_leader`], for the cache.
+pub(super) async fn cache_to_leader(door: State<AdminDoor>, request: Request, next: Next) -> Response {
+    if door.kv.is_enabled() {
+        to_leader(door, request, next).await
+    } else {
+        next.run(request).await
     }
 }
 

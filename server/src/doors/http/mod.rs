@@ -1,8 +1,10 @@
-//! The admin port: health, statistics, metrics and the cluster over HTTP/1.1.
+//! The admin port: health, statistics, metrics, the cluster and the cache over HTTP/1.1.
 //!
 //! Checks go in this order: preflight requests of browsers, API key, path, method. Errors are `{"error":"…"}`.
 
 mod access;
+mod cache;
+mod cache_metrics;
 mod cluster;
 mod cluster_metrics;
 mod exchange;
@@ -15,5 +17,6 @@ mod refusal;
 mod router;
 mod routing_metrics;
 mod stats;
+mod streamed;
 
 pub use router::router;

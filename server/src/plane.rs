@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::hub::Hub;
 
 /// Consumers that wait for messages of one queue.
 #[derive(Debug, Default)]
@@ -48,6 +49,7 @@ pub struct QueuePlane {
     /// Told when a consumer holds less than before.
     rooms: RwLock<BTreeMap<ConsumerId, Arc<Notify>>>,
     timer: Timer,
+    hub: Arc<Hub>,
     leading: AtomicBool,
     leadership: Notify,
     /// Messages delivered since the start.
@@ -84,6 +86,7 @@ impl QueuePlane {
                 armed: AtomicU64::new(u64::MAX),
                 earlier: Notify::new(),
             },
+            hub: Arc::default(),
             leading: AtomicBool::new(false),
             leadership: Notify::new(),
             consumed: AtomicU64::new(0),
@@ -188,6 +191,12 @@ impl QueuePlane {
         &self.log
     }
 
+    /// Who listens to topics here.
+    #[must_use]
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     /// Whether this node leads and may hand messages out.
     #[must_use]
     pub fn is_leading(&self) -> bool {
@@ -222,7 +231,10 @@ impl GroupHandler for QueuePlane {
             let mut outcomes = Vec::new();
             for command in commands {
                 let command = command?;
+                let before = applied.effects.len();
                 outcomes.push(plane.apply(time, command.bytes, command.offset, &mut applied)?);
+                self.hub
+                    .follow(&applied.effects[before..], command.bytes, command.offset);
             }
             self.log
                 .place(entry.index, &applied.storage)

@@ -129,6 +129,8 @@ pub struct QueueConfig {
     pub retry_backoff: Duration,
     /// Upper bound of the wait.
     pub retry_backoff_max: Duration,
+    /// After which a durable subscription that nobody uses is removed; zero: never.
+    pub durable_expiry: Duration,
 }
 
 /// Section `publish`.
@@ -262,6 +264,7 @@ impl QueueConfig {
             ack_timeout: settings.get(&key::QUEUE_ACK_TIMEOUT)?,
             retry_backoff: settings.get(&key::QUEUE_RETRY_BACKOFF)?,
             retry_backoff_max: settings.get(&key::QUEUE_RETRY_BACKOFF_MAX)?,
+            durable_expiry: settings.get(&key::QUEUE_DURABLE_EXPIRY)?,
         };
         if queue.retry_backoff > queue.retry_backoff_max {
             return Err(ConfigError::Contradiction {

@@ -203,6 +203,9 @@ keys! {
     QUEUE_RETRY_BACKOFF_MAX: Time = "queue.retry_backoff_max", None,
         time(seconds(30), ms(0), seconds(24 * 3_600)),
         "Longest wait between deliveries.";
+    QUEUE_DURABLE_EXPIRY: Time = "queue.durable_expiry", None,
+        time(seconds(0), ms(0), seconds(10 * 365 * 24 * 3_600)),
+        "How long nobody may be attached to a durable subscription before it is removed with its backlog. 0: it is kept until it is deleted.";
     PUBLISH_MIN_ACK_LEVEL: Choice<AckLevel> = "publish.min_ack_level", None,
         choice(&[("QUORUM", AckLevel::Quorum), ("LEADER", AckLevel::Leader), ("NONE", AckLevel::None)]),
         "The least that a publisher may ask to wait for. A publish stream that asks for less is refused.";

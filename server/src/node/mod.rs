@@ -30,7 +30,7 @@ use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
 use crate::service::{Clustering, Parts, Queues, random};
-use crate::tasks::run_timer;
+use crate::tasks::{expire_subscriptions, run_timer};
 use crate::telemetry::DoorMetrics;
 
 /// Proposals that may be on their way at most, in bytes.
@@ -178,6 +178,7 @@ impl Node {
             tasks.spawn(async move { queues.keyed().await });
         }
         tasks.spawn(run_timer(queues.clone(), plane));
+        tasks.spawn(expire_subscriptions(queues.clone(), config.queue.durable_expiry));
         let mut node = Self {
             group,
             clustered,

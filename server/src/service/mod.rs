@@ -13,6 +13,7 @@ mod routed;
 mod settle;
 mod take;
 mod token;
+mod topic;
 
 pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{ExchangeKind, HeaderRule, QueueStats, Totals};
@@ -24,10 +25,11 @@ pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
-pub use routed::{PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
+pub use routed::{AdmittedRouted, PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
 pub use settle::Settlement;
 pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
+pub use topic::{NewSubscription, Push, Pushes, Subscribed, SubscriptionEnd, SubscriptionInfo, TopicInfo};
 
 /// The media type of payloads that are checked to be one JSON value.
 pub const JSON_CONTENT_TYPE: &str = "application/json";

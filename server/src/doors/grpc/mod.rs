@@ -10,6 +10,7 @@ mod forward;
 mod publish;
 mod queue;
 mod subscribe;
+mod topic;
 
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
@@ -17,6 +18,7 @@ use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
 use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use boltq_proto::exchange::v1::exchange_service_server::ExchangeServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
+use boltq_proto::topic::v1::topic_service_server::TopicServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tonic::body::Body;
@@ -31,6 +33,7 @@ pub(super) use self::error::DOMAIN;
 use self::exchange::ExchangeDoor;
 use self::forward::ForwardLayer;
 use self::queue::QueueDoor;
+use self::topic::TopicDoor;
 use crate::config::ApiKey;
 use crate::doors::intake::MessageLayer;
 use crate::service::{Clustering, Queues};
@@ -39,6 +42,7 @@ use crate::service::{Clustering, Queues};
 const STREAMS: &[&str] = &[
     "/boltq.queue.v1.QueueService/PublishStream",
     "/boltq.queue.v1.QueueService/Subscribe",
+    "/boltq.topic.v1.TopicService/PublishStream",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
@@ -59,6 +63,9 @@ pub fn router(
     let exchange = ExchangeServiceServer::new(ExchangeDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
+    let topic = TopicServiceServer::new(TopicDoor::new(queues.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
     let reflection = || {
@@ -68,6 +75,7 @@ pub fn router(
     };
     // Older grpcurl asks for the alpha version of reflection only.
     let routes = Routes::new(queue)
+        .add_service(topic)
         .add_service(exchange)
         .add_service(admin)
         .add_service(cluster)

@@ -172,7 +172,7 @@ impl QueueService for QueueDoor {
 }
 
 /// Who reads the answer; nobody is known where no connection is.
-fn reader<T>(request: &Request<T>) -> Option<Arc<Reader>> {
+pub(super) fn reader<T>(request: &Request<T>) -> Option<Arc<Reader>> {
     request.extensions().get().cloned()
 }
 

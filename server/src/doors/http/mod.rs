@@ -15,5 +15,6 @@ mod refusal;
 mod router;
 mod routing_metrics;
 mod stats;
+mod topic;
 
 pub use router::router;

@@ -1,0 +1,458 @@
+//! Topics: subscribing, and what there is. Publishing to them is in [`super::routed`].
+//!
+//! Who subscribes without `durable` listens on this node, whichever leads. A durable subscription is attached on the leader:
+//! its messages are leased from its backlog, which is a queue, and acknowledged when they were handed to the client. So a
+//! message that was not handed over comes again, and one that was does not.
+
+use std::time::Duration;
+
+use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_core::{MessageId, Millis, Record, check_name};
+use boltq_queue::{Outcome, RoutingRefusal, Subscription, backlog_queue, command};
+use boltq_raft::Proposal;
+use tokio::task::JoinHandle;
+
+use super::error::ServiceError;
+use super::queue::{Consumer, Queues};
+use super::routed::check_named;
+use super::settle::Settlement;
+use super::token::{DeliveryToken, Handle};
+use crate::clock;
+use crate::hub::{Inbox, Listening};
+use crate::plane::Attachment;
+
+/// Of what is handed to a client and not acknowledged. It ends with the connection, or with the leadership; a client that
+/// takes nothing is cut off long before.
+const LEASE: Duration = Duration::from_secs(12 * 3_600);
+/// For a subscription to go that is replaced.
+const GONE_MAX: Duration = Duration::from_secs(5);
+/// Messages that are handed to a client together.
+const TOGETHER_MAX: usize = 64;
+
+/// What to subscribe to.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSubscription<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Names the subscription; without one it replaces none, and cannot be durable.
+    pub id: Option<&'a str>,
+    /// Whether messages are kept while nobody is attached.
+    pub durable: bool,
+    /// Messages that may wait for one that is not durable.
+    pub buffer: usize,
+}
+
+/// Why a subscription has ended.
+#[derive(Debug, Clone)]
+pub enum SubscriptionEnd {
+    /// Somebody else subscribed in its name, or it was deleted.
+    Replaced,
+    /// This node cannot go on with it.
+    Failed(ServiceError),
+}
+
+/// A message for a subscriber.
+#[derive(Debug, Clone)]
+pub struct Push {
+    /// The id of its publish.
+    pub id: MessageId,
+    /// The message.
+    pub record: Record,
+    /// What acknowledges it; `None` if nothing has to.
+    token: Option<DeliveryToken>,
+}
+
+/// Messages for a subscriber that belong together.
+#[derive(Debug, Clone, Default)]
+pub struct Pushes {
+    /// In their order.
+    pub messages: Vec<Push>,
+    /// Messages that were dropped before these.
+    pub dropped: u64,
+}
+
+/// A subscription with somebody attached to it, until it is dropped.
+pub struct Subscribed {
+    queues: Queues,
+    topic: String,
+    id: Option<String>,
+    /// Before `listening`: who takes the place waits until what was leased is given back.
+    source: Source,
+    listening: Listening,
+}
+
+enum Source {
+    Live(Inbox),
+    Backlog(Box<Backlog>),
+}
+
+struct Backlog {
+    consumer: Consumer,
+    attachment: Attachment,
+    /// Of what was handed over last.
+    acknowledging: Option<JoinHandle<Result<(), ServiceError>>>,
+}
+
+impl Subscribed {
+    /// Its topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Its id; empty if it has none.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
+    }
+
+    /// Returns when somebody else subscribed in its name, or it was deleted.
+    pub async fn ended(&self) {
+        self.listening.ended().await;
+    }
+
+    /// Waits for messages. From a backlog none is taken before there is `room` for an answer.
+    ///
+    /// # Errors
+    /// See [`SubscriptionEnd`].
+    pub async fn next<R, F: Future<Output = R>>(
+        &mut self,
+        room: impl Fn() -> F,
+    ) -> Result<(Pushes, Option<R>), SubscriptionEnd> {
+        let Self {
+            queues,
+            listening,
+            source,
+            ..
+        } = self;
+        let next = async {
+            match source {
+                Source::Live(inbox) => Ok((live(inbox).await, None)),
+                Source::Backlog(backlog) => backlog.next(queues, room).await.map_err(SubscriptionEnd::Failed),
+            }
+        };
+        tokio::select! {
+            biased;
+            () = listening.ended() => Err(SubscriptionEnd::Replaced),
+            () = queues.stopping() => Err(SubscriptionEnd::Failed(ServiceError::Stopped)),
+            next = next => next,
+        }
+    }
+
+    /// Tells that messages were handed to the client: they do not come again.
+    pub fn delivered(&mut self, pushes: &Pushes) {
+        self.settle(pushes.messages.iter(), Settlement::Ack);
+    }
+
+    /// Tells that messages cannot be handed to this client. Of a durable subscription they become dead letters.
+    pub fn undeliverable(&mut self, pushes: &[Push]) {
+        let how = Settlement::Nack {
+            delay: None,
+            dead_letter: true,
+        };
+        self.settle(pushes.iter(), how);
+    }
+
+    fn settle<'p>(&mut self, pushes: impl Iterator<Item = &'p Push>, how: Settlement) {
+        let Source::Backlog(backlog) = &mut self.source else {
+            return;
+        };
+        let handles: Vec<_> = pushes.filter_map(|push| push.token).map(Handle::Token).collect();
+        if handles.is_empty() {
+            return;
+        }
+        let (queues, before) = (self.queues.clone(), backlog.acknowledging.take());
+        // The next messages are leased and handed over meanwhile. One after the other, so that at most two wait.
+        backlog.acknowledging = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                before.await.unwrap_or(Err(ServiceError::Stopped))?;
+            }
+            queues.settle(how, &handles).await.map(drop)
+        }));
+    }
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        let Source::Backlog(_) = &self.source else { return };
+        let (queues, topic, id) = (self.queues.clone(), self.topic.clone(), self.id().to_owned());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !queues.is_stopping()
+        {
+            // From now on it is abandoned. If that cannot be noted, the last time that was counts.
+            runtime.spawn(async move { queues.touch(&topic, &id).await });
+        }
+    }
+}
+
+async fn live(inbox: &mut Inbox) -> Pushes {
+    let records = inbox.next(TOGETHER_MAX).await;
+    let push = |record: Record| Push {
+        id: record.origin().map_or(MessageId([0; 16]), |origin| origin.id),
+        record,
+        token: None,
+    };
+    Pushes {
+        messages: records.into_iter().map(push).collect(),
+        dropped: inbox.take_dropped(),
+    }
+}
+
+impl Backlog {
+    async fn next<R, F: Future<Output = R>>(
+        &mut self,
+        queues: &Queues,
+        room: impl Fn() -> F,
+    ) -> Result<(Pushes, Option<R>), ServiceError> {
+        if let Some(acknowledging) = self.acknowledging.as_mut().filter(|one| one.is_finished()) {
+            let acknowledged = acknowledging.await;
+            self.acknowledging = None;
+            acknowledged.unwrap_or(Err(ServiceError::Stopped))?;
+        }
+        let next = queues.next_deliveries(&self.consumer, &self.attachment, TOGETHER_MAX, Some(LEASE), room);
+        let (deliveries, room) = next.await?;
+        let push = |delivery: super::queue::Delivery| Push {
+            // One that was put into the backlog as into any queue has no other.
+            id: delivery.record.origin().map_or(delivery.id, |origin| origin.id),
+            token: Some(delivery.token),
+            record: delivery.record,
+        };
+        let pushes = Pushes {
+            messages: deliveries.into_iter().map(push).collect(),
+            dropped: 0,
+        };
+        Ok((pushes, Some(room)))
+    }
+}
+
+impl Queues {
+    /// Subscribes. Everything that is published from now on comes, and before it what a durable subscription has kept.
+    ///
+    /// # Errors
+    /// A name is not acceptable, or it is to be durable and this node does not lead.
+    pub async fn subscribe(&self, new: NewSubscription<'_>) -> Result<Subscribed, ServiceError> {
+        let NewSubscription {
+            topic,
+            id,
+            durable,
+            buffer,
+        } = new;
+        check_named("topic", topic)?;
+        if let Some(id) = id {
+            check_named("subscription", id)?;
+        }
+        let hub = self.inner.plane.hub();
+        let (listening, source) = match id.filter(|_| durable) {
+            None if durable => {
+                return Err(ServiceError::InvalidArgument {
+                    what: "subscription is missing; a durable one has to have a name".to_owned(),
+                });
+            }
+            None => {
+                let (listening, inbox) = hub.listen(topic, id, buffer);
+                (listening, Source::Live(inbox))
+            }
+            Some(id) => {
+                check_name(&backlog_queue(topic, id)).map_err(|error| ServiceError::InvalidArgument {
+                    what: format!("topic and subscription together: {error}"),
+                })?;
+                if !self.is_leading() {
+                    return Err(self.not_leader());
+                }
+                let queue = self
+                    .change_subscription(|out| command::attach(out, topic, id, true))
+                    .await?;
+                let Outcome::Attached(Some(queue)) = queue else {
+                    return Err(ServiceError::Stopped);
+                };
+                let (listening, before) = hub.occupy(topic, id);
+                if let Some(gone) = before {
+                    // What it holds comes first. One that does not go is no reason to wait for ever.
+                    let _ = tokio::time::timeout(GONE_MAX, gone.cancelled()).await;
+                }
+                let backlog = Backlog {
+                    consumer: self.consumer(),
+                    attachment: self.inner.plane.attach(queue),
+                    acknowledging: None,
+                };
+                (listening, Source::Backlog(Box::new(backlog)))
+            }
+        };
+        Ok(Subscribed {
+            queues: self.clone(),
+            topic: topic.to_owned(),
+            id: id.map(str::to_owned),
+            source,
+            listening,
+        })
+    }
+
+    /// Notes that somebody is attached to a durable subscription, or was until now.
+    async fn touch(&self, topic: &str, id: &str) -> Result<(), ServiceError> {
+        let touched = self.change_subscription(|out| command::attach(out, topic, id, false));
+        touched.await.map(drop)
+    }
+
+    async fn change_subscription(&self, write: impl FnOnce(&mut bytes::BytesMut)) -> Result<Outcome, ServiceError> {
+        let mut proposal = Proposal::new();
+        write(proposal.begin());
+        let outcomes = self.confirmed(self.propose(proposal)).await?;
+        match outcomes.into_iter().next() {
+            Some(Outcome::Refused(RoutingRefusal::BacklogTaken { topic, subscription })) => {
+                Err(ServiceError::BacklogTaken {
+                    topic: topic.into(),
+                    subscription: subscription.into(),
+                })
+            }
+            Some(outcome) => Ok(outcome),
+            None => Err(ServiceError::Stopped),
+        }
+    }
+
+    /// Removes a durable subscription with its backlog, and returns how many messages were in it. Who is attached is cut
+    /// off.
+    ///
+    /// # Errors
+    /// There is none, or nothing was done.
+    pub async fn delete_subscription(&self, topic: &str, id: &str) -> Result<u64, ServiceError> {
+        check_named("topic", topic)?;
+        check_named("subscription", id)?;
+        self.remove_subscription(topic, id, Millis::MAX)
+            .await?
+            .ok_or_else(|| ServiceError::SubscriptionNotFound {
+                topic: topic.to_owned(),
+                subscription: id.to_owned(),
+            })
+    }
+
+    /// `None`: there is none, or somebody was attached after `attached_until`.
+    async fn remove_subscription(
+        &self,
+        topic: &str,
+        id: &str,
+        attached_until: Millis,
+    ) -> Result<Option<u64>, ServiceError> {
+        let remove = |out: &mut bytes::BytesMut| command::remove_subscription(out, topic, id, attached_until);
+        match self.change_subscription(remove).await? {
+            Outcome::SubscriptionRemoved(removed) => {
+                if removed.is_some() {
+                    self.inner.plane.hub().close(topic, id);
+                }
+                Ok(removed)
+            }
+            _ => Err(ServiceError::Stopped),
+        }
+    }
+
+    /// Removes durable subscriptions to which nobody was attached for so long. Of those that are attached it notes so, often
+    /// enough for another leader to know. For the leader; returns at once elsewhere.
+    pub(crate) async fn expire_subscriptions(&self, after: Duration) {
+        if !self.is_leading() {
+            return;
+        }
+        let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        let now = clock::now().0;
+        let (until, doubtful) = (now.saturating_sub(after_ms), now.saturating_sub(after_ms / 4));
+        let old: Vec<(String, String, Millis)> = self.inner.plane.with(|plane| {
+            let machine = plane.machine();
+            let topics = machine.topics().map(|(topic, _)| topic);
+            let all = topics.flat_map(|topic| machine.subscriptions(topic).map(move |(id, there)| (topic, id, there)));
+            let old = all.filter(|(.., there): &(_, _, Subscription)| there.attached.0 <= doubtful);
+            old.map(|(topic, id, there)| (topic.to_owned(), id.to_owned(), there.attached))
+                .collect()
+        });
+        for (topic, id, attached) in old {
+            let removed = if self.inner.plane.hub().is_occupied(&topic, &id) {
+                self.touch(&topic, &id).await.map(|()| None)
+            } else if attached.0 <= until {
+                self.remove_subscription(&topic, &id, Millis(until)).await
+            } else {
+                Ok(None)
+            };
+            match removed {
+                Ok(Some(messages)) => {
+                    tracing::warn!(topic, id, messages, "an abandoned durable subscription was removed");
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!(topic, id, %error, "an abandoned subscription could not be removed"),
+            }
+        }
+    }
+
+    /// Topics that have a durable subscription or, on this node, somebody who listens: those after a name, `max` at most;
+    /// and whether there are more.
+    #[must_use]
+    pub fn topics(&self, after: &str, max: usize) -> (Vec<TopicInfo>, bool) {
+        let mut topics = std::collections::BTreeMap::<String, TopicInfo>::new();
+        let new = |name: &str| TopicInfo {
+            name: name.to_owned(),
+            ..TopicInfo::default()
+        };
+        for (name, listeners) in self.inner.plane.hub().topics() {
+            topics.entry(name.clone()).or_insert_with(|| new(&name)).subscribers = listeners;
+        }
+        self.inner.plane.with(|plane| {
+            for (name, durable) in plane.machine().topics() {
+                topics
+                    .entry(name.to_owned())
+                    .or_insert_with(|| new(name))
+                    .durable_subscriptions = durable;
+            }
+        });
+        let mut found = topics.into_values().filter(|topic| topic.name.as_str() > after);
+        let page: Vec<_> = found.by_ref().take(max).collect();
+        (page, found.next().is_some())
+    }
+
+    /// Durable subscriptions of a topic in the byte order of their ids: those after an id, `max` at most; and whether there
+    /// are more.
+    #[must_use]
+    pub fn subscriptions(&self, topic: &str, after: &str, max: usize) -> (Vec<SubscriptionInfo>, bool) {
+        let max = max.min(BATCH_MESSAGES_MAX);
+        self.inner.plane.with(|plane| {
+            let mut found = plane.machine().subscriptions(topic).filter(|(id, _)| *id > after);
+            let info = |(id, there): (&str, Subscription)| SubscriptionInfo {
+                id: id.to_owned(),
+                queue: plane.queue_name(there.queue).unwrap_or_default().to_owned(),
+                backlog: plane
+                    .stats(there.queue)
+                    .map_or(0, |stats| stats.ready + stats.leased + stats.delayed),
+                attached: there.attached,
+            };
+            let page: Vec<_> = found.by_ref().take(max).map(info).collect();
+            (page, found.next().is_some())
+        })
+    }
+
+    /// Messages that listeners of this node were told, and that were dropped because one was too slow.
+    #[must_use]
+    pub fn told_and_dropped(&self) -> (u64, u64) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let hub = self.inner.plane.hub();
+        (hub.told.load(Relaxed), hub.dropped.load(Relaxed))
+    }
+}
+
+/// A topic as it is now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TopicInfo {
+    /// Its name.
+    pub name: String,
+    /// Number of durable subscriptions.
+    pub durable_subscriptions: usize,
+    /// Who is attached on this node, durably or not.
+    pub subscribers: u64,
+}
+
+/// A durable subscription as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriptionInfo {
+    /// Its id.
+    pub id: String,
+    /// Its backlog.
+    pub queue: String,
+    /// Messages in it.
+    pub backlog: u64,
+    /// When somebody was last known to be attached.
+    pub attached: Millis,
+}

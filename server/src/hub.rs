@@ -64,6 +64,8 @@ pub struct Listening {
 #[derive(Debug)]
 pub struct Inbox {
     messages: mpsc::Receiver<Record>,
+    /// Taken out, and too large for the batch before.
+    held: Option<Record>,
     bytes: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
 }
@@ -83,11 +85,29 @@ impl Drop for Listening {
 }
 
 impl Inbox {
-    /// Waits for messages, and takes `max` at most.
-    pub async fn next(&mut self, max: usize) -> Vec<Record> {
-        let mut taken = Vec::new();
-        self.messages.recv_many(&mut taken, max).await;
-        let bytes = taken.iter().map(bytes_of).sum();
+    /// Waits for messages, and takes `max` at most, that have `bytes_max` together; or one, whatever it has.
+    pub async fn next(&mut self, max: usize, bytes_max: usize) -> Vec<Record> {
+        let first = match self.held.take() {
+            Some(held) => held,
+            None => match self.messages.recv().await {
+                Some(first) => first,
+                // Its listener is gone.
+                None => std::future::pending().await,
+            },
+        };
+        let mut bytes = bytes_of(&first);
+        let mut taken = vec![first];
+        while taken.len() < max
+            && let Ok(next) = self.messages.try_recv()
+        {
+            let more = bytes_of(&next);
+            if bytes + more > bytes_max {
+                self.held = Some(next);
+                break;
+            }
+            bytes += more;
+            taken.push(next);
+        }
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         taken
     }
@@ -125,6 +145,7 @@ impl Hub {
         let (bytes, dropped) = (Arc::default(), Arc::default());
         let inbox = Inbox {
             messages: receiver,
+            held: None,
             bytes: Arc::clone(&bytes),
             dropped: Arc::clone(&dropped),
         };
@@ -303,7 +324,7 @@ mod tests {
 
     async fn payloads(inbox: &mut Inbox) -> Vec<Vec<u8>> {
         inbox
-            .next(100)
+            .next(100, usize::MAX)
             .await
             .iter()
             .map(|record| record.payload.to_vec())
@@ -350,6 +371,20 @@ mod tests {
         assert_eq!((payloads(&mut inbox).await.len(), inbox.take_dropped()), (2, 1));
         publish(&hub, "t", &[&large]);
         assert_eq!(payloads(&mut inbox).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_no_more_bytes_than_wanted_unless_one_message_has() {
+        let hub = Arc::new(Hub::default());
+        let (_one, mut inbox) = hub.listen("t", None, 10);
+        publish(&hub, "t", &[b"123", b"45", b"6", b"7890123", b"4"]);
+        let mut batches = Vec::new();
+        for _ in 0..3 {
+            batches.push(inbox.next(10, 5).await.len());
+        }
+        // Two of 3 and 2 bytes; one of 1, as the next is too large; that one alone.
+        assert_eq!(batches, [2, 1, 1]);
+        assert_eq!(inbox.next(10, 5).await.len(), 1);
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use super::error::ServiceError;
 use super::queue::{Consumer, Queues};
 use super::routed::check_named;
 use super::settle::Settlement;
+use super::take::ANSWER_BYTES_MAX;
 use super::token::{DeliveryToken, Handle};
 use crate::clock;
 use crate::hub::{Inbox, Listening};
@@ -186,7 +187,7 @@ impl Drop for Subscribed {
 }
 
 async fn live(inbox: &mut Inbox) -> Pushes {
-    let records = inbox.next(TOGETHER_MAX).await;
+    let records = inbox.next(TOGETHER_MAX, ANSWER_BYTES_MAX).await;
     let push = |record: Record| Push {
         id: record.origin().map_or(MessageId([0; 16]), |origin| origin.id),
         record,
@@ -237,6 +238,9 @@ impl Queues {
             durable,
             buffer,
         } = new;
+        if self.inner.clustering.is_removed() {
+            return Err(ServiceError::Removed);
+        }
         check_named("topic", topic)?;
         if let Some(id) = id {
             check_named("subscription", id)?;

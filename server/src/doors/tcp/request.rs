@@ -411,6 +411,15 @@ mod tests {
             (0x09, "{}", Single::Prefetch(None)),
             (0x12, "", Single::ClusterStatus),
             (0x13, "", Single::ConfirmSelect),
+            (
+                0x03,
+                r#"{"topic":"t","id":"s","durable":true}"#,
+                Single::Subscribe(Consume {
+                    topic: "t".into(),
+                    subscriber: "s".into(),
+                    durable: true,
+                }),
+            ),
         ] {
             assert_eq!(read_request(code, body), Request::Single(wanted), "{code:#x} {body}");
         }
@@ -432,7 +441,6 @@ mod tests {
             (0x01, r#"{"topic":""}"#, "topic is required"),
             (0x03, "{}", "topic is required"),
             (0x03, "x", "invalid json: expected value at line 1 column 1"),
-            (0x03, r#"{"topic":"t","id":"s"}"#, subscribe),
             (0x04, "x", "invalid json"),
             (0x04, "{}", "id is required"),
             (0x05, r#"{"id":5}"#, "invalid json"),

@@ -52,12 +52,12 @@ impl Writer {
                 .collect();
             self.commit(shared(round * 20 + 1, &records));
         }
+        // What is wanted of an entry by one is done with by another, and little is wanted of most.
         for stream in 0..STREAMS {
-            let done = 150 * (stream + 2);
-            self.commit(Plan::free(stream, 1, done).encode());
-            for seq in (done + 1..1_200).step_by(7) {
-                self.commit(Plan::free(stream, seq, 1).encode());
-            }
+            let kept = 100 * (stream + 1) + 1;
+            self.commit(Plan::free(stream, 1, kept - 1).encode());
+            self.commit(Plan::free(stream, kept + 3, 4).encode());
+            self.commit(Plan::free(stream, kept + 30, 1_200 - kept - 29).encode());
         }
     }
 

@@ -11,6 +11,7 @@ mod publish;
 mod queue;
 mod routed;
 mod settle;
+mod subscriptions;
 mod take;
 mod token;
 mod topic;
@@ -27,9 +28,10 @@ pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use routed::{AdmittedRouted, PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
 pub use settle::Settlement;
+pub use subscriptions::{SubscriptionInfo, TopicInfo};
 pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
-pub use topic::{NewSubscription, Push, Pushes, Subscribed, SubscriptionEnd, SubscriptionInfo, TopicInfo};
+pub use topic::{NewSubscription, Push, Pushes, Subscribed, SubscriptionEnd};
 
 /// The media type of payloads that are checked to be one JSON value.
 pub const JSON_CONTENT_TYPE: &str = "application/json";

@@ -37,11 +37,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn commit(&mut self, data: Bytes) {
+    fn commit(&mut self, data: &Bytes) {
         self.index += 1;
-        self.model.apply(&data);
+        self.model.apply(data);
         append(&self.group, 1, self.index, data.clone()).unwrap();
-        self.group.place(LogIndex(self.index), &effects(&data)).unwrap();
+        self.group.place(LogIndex(self.index), &effects(data)).unwrap();
     }
 
     /// Entries that all streams share, of which each stream is done with another part, and single ones in between.
@@ -50,21 +50,21 @@ impl Writer {
             let records: Vec<_> = (0..20)
                 .map(|n| record(&vec![n; 50 + random.below(400) as usize]))
                 .collect();
-            self.commit(shared(round * 20 + 1, &records));
+            self.commit(&shared(round * 20 + 1, &records));
         }
         // What is wanted of an entry by one is done with by another, and little is wanted of most.
         for stream in 0..STREAMS {
             let kept = 100 * (stream + 1) + 1;
-            self.commit(Plan::free(stream, 1, kept - 1).encode());
-            self.commit(Plan::free(stream, kept + 3, 4).encode());
-            self.commit(Plan::free(stream, kept + 30, 1_200 - kept - 29).encode());
+            self.commit(&Plan::free(stream, 1, kept - 1).encode());
+            self.commit(&Plan::free(stream, kept + 3, 4).encode());
+            self.commit(&Plan::free(stream, kept + 30, 1_200 - kept - 29).encode());
         }
     }
 
     fn free_all(&mut self) {
         let live: Vec<_> = self.model.live.keys().copied().collect();
         for (stream, seq) in live {
-            self.commit(Plan::free(stream, seq, 1).encode());
+            self.commit(&Plan::free(stream, seq, 1).encode());
         }
     }
 }

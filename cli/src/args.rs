@@ -2,6 +2,7 @@
 
 mod duration;
 mod rewrite;
+mod routing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::connect::ADDR_DEFAULT;
+
+pub(crate) use routing::{Exchange, ExchangeKind, Topic};
 
 /// Longest that a server waits for a message.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -65,6 +68,12 @@ pub(crate) enum Command {
     /// Look at queues and empty them
     #[command(subcommand)]
     Queue(Queue),
+    /// Publish to topics and subscribe to them
+    #[command(subcommand)]
+    Topic(Topic),
+    /// Declare exchanges, bind queues to them and publish
+    #[command(subcommand)]
+    Exchange(Exchange),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
 use boltq_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use boltq_proto::exchange::v1::exchange_service_client::ExchangeServiceClient;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
+use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use tokio::time::timeout;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -82,6 +84,16 @@ impl Server {
 
     pub(crate) fn queues(&self) -> QueueServiceClient<Wire> {
         QueueServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn topics(&self) -> TopicServiceClient<Wire> {
+        TopicServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn exchanges(&self) -> ExchangeServiceClient<Wire> {
+        ExchangeServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod doors;
+pub mod hub;
 mod identity;
 pub mod node;
 pub mod peer;

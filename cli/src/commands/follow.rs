@@ -137,12 +137,12 @@ impl Stream {
     }
 }
 
-fn ended(why: &str) -> CliError {
+pub(super) fn ended(why: &str) -> CliError {
     CliError::Lost { why: why.to_owned() }
 }
 
 /// Ends with the first SIGINT or SIGTERM, which are caught from now on.
-fn interrupted() -> Result<impl Future<Output = ()>, CliError> {
+pub(super) fn interrupted() -> Result<impl Future<Output = ()>, CliError> {
     let catch = |kind| signal(kind).map_err(|error: io::Error| CliError::Runtime(error));
     let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     Ok(async move {

@@ -3,6 +3,7 @@
 mod ack;
 mod cluster;
 mod consume;
+mod exchange;
 mod follow;
 mod health;
 mod lines;
@@ -12,6 +13,7 @@ mod publish_file;
 mod queue;
 mod settle;
 mod stats;
+mod topic;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -43,6 +45,8 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Stats(current) => stats::run(&mut context, current).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
+        Command::Topic(topic) => topic::run(&mut context, topic).await,
+        Command::Exchange(exchange) => exchange::run(&mut context, exchange).await,
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
     };
     let flushed = context.printer.flush();

@@ -71,7 +71,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    fn of(envelope: Envelope) -> Result<Self, CliError> {
+    pub(super) fn of(envelope: Envelope) -> Result<Self, CliError> {
         let Envelope {
             headers: pairs,
             delay,

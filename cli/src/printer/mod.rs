@@ -6,6 +6,7 @@
 mod cluster;
 mod json;
 mod plain;
+mod routing;
 mod table;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::error::CliError;
 
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
 pub(crate) use plain::printable_lines;
+pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
 
 /// A result that can be printed.
 pub(crate) trait Show {

@@ -232,7 +232,7 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// `1 message`, `2 messages`; `noun` is in the singular, as in "dead letter".
-fn count(number: u64, noun: &str) -> String {
+pub(super) fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),

@@ -135,6 +135,8 @@ pub struct QueueConfig {
     pub dedup_ttl: Duration,
     /// Keys that are remembered at a time.
     pub dedup_max_keys: usize,
+    /// After which a durable subscription that nobody uses is removed; zero: never.
+    pub durable_expiry: Duration,
 }
 
 /// Section `cache`.
@@ -289,6 +291,7 @@ impl QueueConfig {
             retry_backoff_max: settings.get(&key::QUEUE_RETRY_BACKOFF_MAX)?,
             dedup_ttl: settings.get(&key::QUEUE_DEDUP_TTL)?,
             dedup_max_keys: usize::try_from(settings.get(&key::QUEUE_DEDUP_MAX_KEYS)?).unwrap_or(usize::MAX),
+            durable_expiry: settings.get(&key::QUEUE_DURABLE_EXPIRY)?,
         };
         if queue.retry_backoff > queue.retry_backoff_max {
             return Err(ConfigError::Contradiction {

@@ -209,6 +209,9 @@ keys! {
     QUEUE_DEDUP_MAX_KEYS: Integer = "queue.dedup_max_keys", None,
         integer(1_000_000, 1, 1_000_000_000, ""),
         "Idempotency keys that are remembered at a time; each takes about 200 bytes of memory. What would be one more is refused.";
+    QUEUE_DURABLE_EXPIRY: Time = "queue.durable_expiry", None,
+        time(seconds(0), ms(0), seconds(10 * 365 * 24 * 3_600)),
+        "How long nobody may be attached to a durable subscription before it is removed with its backlog. 0: it is kept until it is deleted.";
     CACHE_ENABLED: Switch = "cache.enabled", Some("BOLTQ_CACHE_ENABLED"),
         switch(true),
         "Whether there is a key-value cache.";

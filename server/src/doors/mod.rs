@@ -8,5 +8,8 @@ pub mod http;
 pub mod intake;
 mod json;
 pub mod port;
+mod pump;
+mod push;
+mod requests;
 mod statistics;
 pub mod tcp;

@@ -6,7 +6,9 @@ use crate::service::{QueueStats, Stats};
 pub(super) fn put(out: &mut Vec<u8>, stats: &Stats) {
     out.extend_from_slice(br#"{"Queues":"#);
     put_ready(out, &stats.queues);
-    out.extend_from_slice(br#","Topics":{},"DeadLetters":"#);
+    out.extend_from_slice(br#","Topics":"#);
+    put_counts(out, stats.topics.iter().map(|(name, count)| (name.as_str(), *count)));
+    out.extend_from_slice(br#","DeadLetters":"#);
     put_ready(out, &stats.dead_letters);
     out.extend_from_slice(br#","PendingCount":"#);
     put_number(out, stats.pending);
@@ -16,14 +18,18 @@ pub(super) fn put(out: &mut Vec<u8>, stats: &Stats) {
 }
 
 fn put_ready(out: &mut Vec<u8>, queues: &[(String, QueueStats)]) {
+    put_counts(out, queues.iter().map(|(name, stats)| (name.as_str(), stats.ready)));
+}
+
+fn put_counts<'n>(out: &mut Vec<u8>, counts: impl Iterator<Item = (&'n str, u64)>) {
     out.push(b'{');
-    for (n, (name, stats)) in queues.iter().enumerate() {
+    for (n, (name, count)) in counts.enumerate() {
         if n > 0 {
             out.push(b',');
         }
         put_string(out, name);
         out.push(b':');
-        put_number(out, stats.ready);
+        put_number(out, count);
     }
     out.push(b'}');
 }

@@ -30,7 +30,7 @@ use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
 use crate::service::{Clustering, Kv, Parts, Queues, random};
-use crate::tasks::run_timer;
+use crate::tasks::{expire_subscriptions, run_timer};
 use crate::telemetry::DoorMetrics;
 
 /// Proposals that may be on their way at most, in bytes.
@@ -181,6 +181,7 @@ impl Node {
         let kv = Kv::new(queues.clone(), config.cache.clone());
         let sweeping = kv.clone();
         tasks.spawn(async move { sweeping.sweep().await });
+        tasks.spawn(expire_subscriptions(queues.clone(), config.queue.durable_expiry));
         let mut node = Self {
             group,
             clustered,

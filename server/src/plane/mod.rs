@@ -18,6 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
 
 use crate::clock::Sources;
+use crate::hub::Hub;
 
 /// Consumers that wait for messages of one queue.
 #[derive(Debug, Default)]
@@ -86,6 +87,7 @@ pub struct QueuePlane {
     /// Told when a consumer holds less than before.
     rooms: RwLock<BTreeMap<ConsumerId, Arc<Notify>>>,
     timer: Timer,
+    hub: Arc<Hub>,
     leading: AtomicBool,
     leadership: Notify,
     /// Messages delivered since the start.
@@ -131,6 +133,7 @@ impl QueuePlane {
                 armed: AtomicU64::new(u64::MAX),
                 earlier: Notify::new(),
             },
+            hub: Arc::default(),
             leading: AtomicBool::new(false),
             leadership: Notify::new(),
             consumed: AtomicU64::new(0),
@@ -273,6 +276,12 @@ impl QueuePlane {
         &self.log
     }
 
+    /// Who listens to topics here.
+    #[must_use]
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     /// Whether this node leads and may hand messages out.
     #[must_use]
     pub fn is_leading(&self) -> bool {
@@ -310,7 +319,11 @@ impl GroupHandler for QueuePlane {
                 outcomes.push(if boltq_kv::command::is_command(command.bytes) {
                     self.apply_to_cache(time, &command)?
                 } else {
-                    Answer::Queue(plane.apply(time, command.bytes, command.offset, &mut applied)?)
+                    let before = applied.effects.len();
+                    let outcome = plane.apply(time, command.bytes, command.offset, &mut applied)?;
+                    self.hub
+                        .follow(&applied.effects[before..], command.bytes, command.offset);
+                    Answer::Queue(outcome)
                 });
             }
             self.log

@@ -64,6 +64,25 @@ pub enum ServiceError {
         /// How it chooses.
         kind: ExchangeKind,
     },
+    /// There is no such durable subscription.
+    #[error("topic {topic:?} has no durable subscription {subscription:?}")]
+    SubscriptionNotFound {
+        /// The topic.
+        topic: String,
+        /// The id.
+        subscription: String,
+    },
+    /// The queue that would be the backlog is that of another subscription.
+    #[error(
+        "its backlog would be that of subscription {subscription:?} of topic {topic:?}; topic, \":\" and id put together have \
+         to differ"
+    )]
+    BacklogTaken {
+        /// Its topic.
+        topic: String,
+        /// Its id.
+        subscription: String,
+    },
     /// This node does not lead the group, or no longer.
     #[error("not the leader; {}", ask(leader))]
     NotLeader {
@@ -149,6 +168,8 @@ impl ServiceError {
             Self::ExchangeNotFound { .. } => "EXCHANGE_NOT_FOUND",
             Self::ExchangeExists { .. } => "EXCHANGE_EXISTS",
             Self::UnknownExchangeType { .. } => "UNKNOWN_EXCHANGE_TYPE",
+            Self::SubscriptionNotFound { .. } => "SUBSCRIPTION_NOT_FOUND",
+            Self::BacklogTaken { .. } => "BACKLOG_TAKEN",
             Self::NotLeader { .. } => "NOT_LEADER",
             Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
@@ -181,6 +202,8 @@ impl ServiceError {
             | Self::ExchangeNotFound { .. }
             | Self::ExchangeExists { .. }
             | Self::UnknownExchangeType { .. }
+            | Self::SubscriptionNotFound { .. }
+            | Self::BacklogTaken { .. }
             | Self::Removed
             | Self::Storage { .. } => None,
         }

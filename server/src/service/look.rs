@@ -49,6 +49,8 @@ pub struct Stats {
     pub queues: Vec<(String, QueueStats)>,
     /// Dead-letter queues by name.
     pub dead_letters: Vec<(String, QueueStats)>,
+    /// Topics that somebody listens to on this node, with how many do.
+    pub topics: Vec<(String, u64)>,
     /// Leased, over all queues.
     pub pending: u64,
     /// Not yet due, over all queues.
@@ -118,6 +120,7 @@ impl Queues {
         Stats {
             queues,
             dead_letters,
+            topics: self.inner.plane.hub().topics(),
             pending,
             delayed,
             totals,

@@ -12,8 +12,10 @@ mod publish;
 mod queue;
 mod routed;
 mod settle;
+mod subscriptions;
 mod take;
 mod token;
+mod topic;
 
 pub(crate) use crate::clock::random;
 pub use batch::{IdempotencyKey, NewMessage, PublishBatch, duration_ns};
@@ -26,10 +28,12 @@ pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub use queue::{Consumer, Delivery, Parts, Queues};
-pub use routed::{PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
+pub use routed::{AdmittedRouted, PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
 pub use settle::Settlement;
+pub use subscriptions::{SubscriptionInfo, TopicInfo};
 pub use take::ANSWER_BYTES_MAX;
 pub use token::{DeliveryToken, Handle};
+pub use topic::{NewSubscription, Push, Pushes, Subscribed, SubscriptionEnd};
 
 /// The media type of payloads that are checked to be one JSON value.
 pub const JSON_CONTENT_TYPE: &str = "application/json";

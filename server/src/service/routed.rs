@@ -12,6 +12,7 @@ use boltq_raft::{Joint, Proposal};
 
 use super::batch::{NewMessage, check_size, record};
 use super::error::ServiceError;
+use super::publish::Admitted;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
 use crate::clock::Instant;
@@ -172,10 +173,18 @@ impl RoutedBatch {
     /// # Errors
     /// Nothing was routed, or with [`ServiceError::Stopped`] and [`ServiceError::NoMajority`] the outcome is unknown. With
     /// [`ServiceError::NotInSync`] the messages were routed.
-    pub async fn publish(mut self) -> Result<Vec<Result<Routed, ServiceError>>, ServiceError> {
+    pub async fn publish(self) -> Result<Vec<Result<Routed, ServiceError>>, ServiceError> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
+        self.admit().await?.publish().await
+    }
+
+    /// Waits until there is room for the messages among those whose outcome is not known yet, as [`Queues::admit`] does.
+    ///
+    /// # Errors
+    /// The storage is full, too few voters answer, or the node stops.
+    pub async fn admit(mut self) -> Result<AdmittedRouted, ServiceError> {
         if let Some((topic, _)) = &self.topic {
             let joint = Joint {
                 count_at: PUBLISH_COUNT_AT,
@@ -194,6 +203,32 @@ impl RoutedBatch {
         let admitted = queues
             .admit_proposal(messages.len(), proposal, AckLevel::Quorum)
             .await?;
+        Ok(AdmittedRouted {
+            queues,
+            admitted,
+            messages,
+        })
+    }
+}
+
+/// Messages to topics and exchanges that have room.
+pub struct AdmittedRouted {
+    queues: Queues,
+    admitted: Admitted,
+    messages: Vec<(MessageId, usize, Option<String>)>,
+}
+
+impl AdmittedRouted {
+    /// See [`RoutedBatch::publish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn publish(self) -> Result<Vec<Result<Routed, ServiceError>>, ServiceError> {
+        let Self {
+            queues,
+            admitted,
+            messages,
+        } = self;
         let outcomes = queues.stored(admitted).await?;
         let counts = &queues.inner.routing.counts;
         let answer = |(id, command, exchange): (MessageId, usize, Option<String>)| {

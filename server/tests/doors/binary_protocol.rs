@@ -30,7 +30,6 @@ async fn commands_of_features_that_are_missing_say_so_and_keep_the_connection() 
     let server = Server::start().await;
     let mut client = server.client().await;
     for (code, text) in [
-        (0x02, "PUBLISH_TOPIC is not available in this version"),
         (0x10, "clustering is not enabled"),
         (0x11, "clustering is not enabled"),
         (0x00, "unknown command: 0x00"),
@@ -39,11 +38,6 @@ async fn commands_of_features_that_are_missing_say_so_and_keep_the_connection() 
         assert_eq!(client.ask(code, "not JSON").await, error(text));
     }
     assert_eq!(client.ask(0x12, "").await, (OK, json!({"enabled": false})));
-    let subscribe = client.ask(CONSUME, r#"{"topic":"t","id":"s"}"#).await;
-    assert_eq!(
-        subscribe,
-        error("failed to subscribe: topics are not available in this version")
-    );
     assert_eq!(client.ask(PING, "{}").await, status("pong"));
 }
 

@@ -93,21 +93,15 @@ fn every_unassigned_command_is_named_and_leaves_the_connection_open() {
 }
 
 #[test]
-fn commands_of_other_planes_say_that_they_are_not_available() {
+fn a_command_whose_body_makes_no_sense_leaves_the_connection_open() {
     let (_server, mut client) = connected();
     for code in [command::PUBLISH_TOPIC]
         .into_iter()
         .chain(command::EXCHANGE_DECLARE..=command::PUBLISH_EXCHANGE)
     {
-        let error = client
-            .call(code, r#"{"topic":"t","name":"n","exchange":"e","queue":"q"}"#)
-            .error();
-        assert!(error.contains("not available"), "{code:#04x}: {error}");
+        let error = client.call(code, r#"{"topic":1,"name":1,"exchange":1}"#).error();
+        assert!(error.starts_with("invalid json: "), "{code:#04x}: {error}");
     }
-    let subscribe = client
-        .call(command::CONSUME, r#"{"topic":"t","id":"edge-3","durable":true}"#)
-        .error();
-    assert!(subscribe.starts_with("failed to subscribe"), "{subscribe}");
     client.call(command::PING, "").ok();
 }
 

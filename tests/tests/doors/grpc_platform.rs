@@ -67,6 +67,8 @@ async fn reflection_lists_the_services_and_describes_them() {
     let names: BTreeSet<&str> = services.service.iter().map(|service| service.name.as_str()).collect();
     for name in [
         "boltq.queue.v1.QueueService",
+        "boltq.topic.v1.TopicService",
+        "boltq.exchange.v1.ExchangeService",
         "boltq.admin.v1.AdminService",
         "boltq.cluster.v1.ClusterService",
         "boltq.kv.v1.KvService",

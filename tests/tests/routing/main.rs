@@ -2,3 +2,6 @@
 
 mod exchanges;
 mod exchanges_cluster;
+mod topics;
+mod topics_cluster;
+mod topics_grpc;

@@ -19,6 +19,7 @@ mod install;
 mod losses;
 mod memory;
 mod reading;
+mod shared;
 mod steps;
 mod stress;
 mod tails;

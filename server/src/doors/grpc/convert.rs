@@ -5,6 +5,7 @@ use std::time::Duration;
 use boltq_core::MessageId;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_proto::queue::v1::{Delivery as DeliveryProto, SettleFailure, SettleFailureReason};
+use boltq_proto::topic::v1::TopicMessage;
 use boltq_proto::r#type::v1::Message;
 use bytes::Bytes;
 use prost_types::Timestamp;
@@ -12,7 +13,7 @@ use tonic::Status;
 
 use super::error::invalid;
 use crate::service::{
-    Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, RoutedBatch,
+    Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push, RoutedBatch,
     ServiceError, SettleError, delivered_headers,
 };
 
@@ -58,6 +59,17 @@ fn refuse_key(message: &Message) -> Result<(), ServiceError> {
     Err(ServiceError::InvalidArgument {
         what: "message.idempotency_key is set; only publishes to queues can have one".to_owned(),
     })
+}
+
+/// Adds a message to a batch, for a topic.
+pub(super) fn push_topic(batch: &mut RoutedBatch, topic: &str, message: &Message) -> Result<(), ServiceError> {
+    if message.delay.is_some() {
+        return Err(ServiceError::InvalidArgument {
+            what: "message.delay is set; subscribers of a topic get messages at once".to_owned(),
+        });
+    }
+    refuse_key(message)?;
+    with_message(message, |new, headers| batch.push_topic(topic, new, headers))
 }
 
 /// Hands a message with its headers to `push`.
@@ -166,19 +178,7 @@ pub(super) fn peeked(peeked: &Peeked) -> DeliveryProto {
 }
 
 fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_core::Record) -> DeliveryProto {
-    let mut content_type = if record.json {
-        JSON_CONTENT_TYPE.to_owned()
-    } else {
-        String::new()
-    };
-    let mut headers = std::collections::BTreeMap::new();
-    for (key, value) in delivered_headers(record) {
-        if key == CONTENT_TYPE_HEADER && !record.json {
-            content_type = value.into_owned();
-        } else {
-            headers.insert(key.to_owned(), value.into_owned());
-        }
-    }
+    let (content_type, headers) = content_type_and_headers(record, delivered_headers(record));
     DeliveryProto {
         delivery_token,
         message_id: Bytes::copy_from_slice(&id.0),
@@ -192,6 +192,42 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
             .expires
             .map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
     }
+}
+
+/// A message of a topic.
+pub(super) fn topic_message(push: &Push) -> TopicMessage {
+    let record = &push.record;
+    let headers = record.headers().map(|(key, value)| (key, value.into()));
+    let (content_type, headers) = content_type_and_headers(record, headers);
+    TopicMessage {
+        message_id: Bytes::copy_from_slice(&push.id.0),
+        payload: record.payload.clone(),
+        headers,
+        content_type,
+        priority: i32::from(record.priority),
+        published_at: Some(timestamp_ns(record.published_ns)),
+    }
+}
+
+/// A content type other than JSON is kept among the headers.
+fn content_type_and_headers<'r>(
+    record: &boltq_core::Record,
+    all: impl Iterator<Item = (&'r str, std::borrow::Cow<'r, str>)>,
+) -> (String, std::collections::BTreeMap<String, String>) {
+    let mut content_type = if record.json {
+        JSON_CONTENT_TYPE.to_owned()
+    } else {
+        String::new()
+    };
+    let mut headers = std::collections::BTreeMap::new();
+    for (key, value) in all {
+        if key == CONTENT_TYPE_HEADER && !record.json {
+            content_type = value.into_owned();
+        } else {
+            headers.insert(key.to_owned(), value.into_owned());
+        }
+    }
+    (content_type, headers)
 }
 
 /// Tokens and ids of a settlement as handles, with what each was called; what is none is answered by its failure.

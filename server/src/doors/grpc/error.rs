@@ -21,8 +21,9 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. }
         | ServiceError::DeadLettersNotFound { .. }
-        | ServiceError::ExchangeNotFound { .. } => Code::NotFound,
-        ServiceError::ExchangeExists { .. } => Code::FailedPrecondition,
+        | ServiceError::ExchangeNotFound { .. }
+        | ServiceError::SubscriptionNotFound { .. } => Code::NotFound,
+        ServiceError::ExchangeExists { .. } | ServiceError::BacklogTaken { .. } => Code::FailedPrecondition,
         ServiceError::StorageFull | ServiceError::KeysFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
         | ServiceError::NoMajority

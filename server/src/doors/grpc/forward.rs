@@ -12,13 +12,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
+use boltq_proto::topic::v1::SubscribeRequest;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response};
 use parking_lot::Mutex;
+use prost::Message;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tower::{Layer, Service};
 
+use super::error::invalid;
 use crate::service::{Queues, ServiceError};
 
 /// Marks a call that a node has passed on.
@@ -37,11 +40,21 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const CHANNELS_MAX: usize = 8;
 
 /// Services of the queue plane, that of the cache last, and what every replica answers itself of each.
-const SERVICES: [(&str, &[&str]); 3] = [
+const SERVICES: [(&str, &[&str]); 4] = [
     ("/boltq.queue.v1.QueueService/", &["ListQueues", "GetQueue", "Peek"]),
     ("/boltq.exchange.v1.ExchangeService/", &["List", "ListBindings"]),
+    (
+        "/boltq.topic.v1.TopicService/",
+        &["Subscribe", "ListTopics", "ListSubscriptions"],
+    ),
     ("/boltq.kv.v1.KvService/", &["GetStats", "Watch"]),
 ];
+/// Any node can do it, unless it is to be durable.
+const SUBSCRIBE: &str = "/boltq.topic.v1.TopicService/Subscribe";
+/// Names need less.
+const SUBSCRIBE_BYTES_MAX: usize = 16 << 10;
+/// Of a message on the wire: whether it is compressed, and its length.
+const FRAME_HEADER_BYTES: usize = 5;
 
 /// Whether only the leader can do it. Without a cache nobody is asked for it.
 fn needs_leader(path: &str, cache: bool) -> bool {
@@ -106,7 +119,9 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let here = !needs_leader(request.uri().path(), self.cache)
+        let path = request.uri().path();
+        let subscribes = path == SUBSCRIBE;
+        let here = !(needs_leader(path, self.cache) || subscribes)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
@@ -116,8 +131,32 @@ where
         }
         let channel = self.leaders.channel(&leader);
         let queues = self.queues.clone();
-        Box::pin(async move { Ok(pass_on(request, queues, leader, channel).await) })
+        let waiting = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, waiting);
+        Box::pin(async move {
+            let request = match subscribes {
+                false => request,
+                true => match look_whether_durable(request).await {
+                    Ok((request, true)) => request,
+                    Ok((request, false)) => return inner.call(request).await,
+                    Err(status) => return Ok(status.into_http()),
+                },
+            };
+            Ok(pass_on(request, queues, leader, channel).await)
+        })
     }
+}
+
+/// The only call that is looked into.
+async fn look_whether_durable(request: Request<Body>) -> Result<(Request<Body>, bool), Status> {
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, SUBSCRIBE_BYTES_MAX).await;
+    let body = body.map_err(|_| invalid(format!("the request has more than {SUBSCRIBE_BYTES_MAX} bytes")))?;
+    // What is no request is refused here, as anywhere.
+    let durable = body
+        .get(FRAME_HEADER_BYTES..)
+        .is_some_and(|message| SubscribeRequest::decode(message).is_ok_and(|subscribe| subscribe.durable));
+    Ok((Request::from_parts(head, Body::from(body)), durable))
 }
 
 async fn pass_on(

@@ -11,6 +11,7 @@ mod kv;
 mod publish;
 mod queue;
 mod subscribe;
+mod topic;
 
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
@@ -19,6 +20,7 @@ use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use boltq_proto::exchange::v1::exchange_service_server::ExchangeServiceServer;
 use boltq_proto::kv::v1::kv_service_server::KvServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
+use boltq_proto::topic::v1::topic_service_server::TopicServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tonic::body::Body;
@@ -34,6 +36,7 @@ use self::exchange::ExchangeDoor;
 use self::forward::ForwardLayer;
 use self::kv::KvDoor;
 use self::queue::QueueDoor;
+use self::topic::TopicDoor;
 use crate::config::ApiKey;
 use crate::doors::intake::MessageLayer;
 use crate::service::{Clustering, Kv, Queues};
@@ -42,6 +45,7 @@ use crate::service::{Clustering, Kv, Queues};
 const STREAMS: &[&str] = &[
     "/boltq.queue.v1.QueueService/PublishStream",
     "/boltq.queue.v1.QueueService/Subscribe",
+    "/boltq.topic.v1.TopicService/PublishStream",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
@@ -63,6 +67,9 @@ pub fn router(
     let exchange = ExchangeServiceServer::new(ExchangeDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
+    let topic = TopicServiceServer::new(TopicDoor::new(queues.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
     let cache = kv.is_enabled();
@@ -76,6 +83,7 @@ pub fn router(
     };
     // Older grpcurl asks for the alpha version of reflection only.
     let routes = Routes::new(queue)
+        .add_service(topic)
         .add_service(exchange)
         .add_service(admin)
         .add_service(cluster)

@@ -11,7 +11,8 @@ use boltq_core::limits::FRAME_BYTES_MAX;
 
 use super::refusal::{Refusal, members, required, whole};
 use super::router::{AdminDoor, json};
-use crate::doors::exchanges::{BINDING_REQUIRED, Bind, Declare, Delete, NAME_REQUIRED, PublishExchange};
+use crate::doors::exchanges;
+use crate::doors::requests::{BINDING_REQUIRED, Bind, Declare, Delete, NAME_REQUIRED, PublishExchange};
 use crate::service::ServiceError;
 
 type Answer = Result<Response, Refusal>;
@@ -20,7 +21,7 @@ pub(super) async fn declare(State(door): State<AdminDoor>, body: Body) -> Answer
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let declare: Declare<'_> = members(&body)?;
     required(&declare.name, NAME_REQUIRED)?;
-    done(declare.carry_out(&door.queues).await)
+    done(exchanges::declare(&door.queues, &declare).await)
 }
 
 pub(super) async fn delete(State(door): State<AdminDoor>, body: Body) -> Answer {
@@ -33,13 +34,13 @@ pub(super) async fn delete(State(door): State<AdminDoor>, body: Body) -> Answer 
 pub(super) async fn bind(State(door): State<AdminDoor>, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let bind = binding(&body)?;
-    done(bind.carry_out(&door.queues).await)
+    done(exchanges::bind(&door.queues, &bind).await)
 }
 
 pub(super) async fn unbind(State(door): State<AdminDoor>, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let bind = binding(&body)?;
-    done(bind.undo(&door.queues).await)
+    done(exchanges::unbind(&door.queues, &bind).await)
 }
 
 pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer {
@@ -49,7 +50,7 @@ pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer
         .queues
         .routed_batch()
         .map_err(|error| Refusal::of_service(&error))?;
-    publish.push(&mut batch).map_err(|error| Refusal::of_service(&error))?;
+    exchanges::push_exchange(&mut batch, &publish).map_err(|error| Refusal::of_service(&error))?;
     let answers = batch.publish().await.map_err(|error| Refusal::of_service(&error))?;
     let routed = answers.into_iter().next().unwrap_or(Err(ServiceError::Stopped));
     let routed = routed.map_err(|error| Refusal::of_service(&error))?;

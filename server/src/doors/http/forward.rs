@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::header::{CONNECTION, HOST};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::Full;
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::refusal::Refusal;
 use super::router::AdminDoor;
+use super::topic::Subscribe;
 use crate::service::ServiceError;
 
 /// Marks a request that a node has passed on.
@@ -29,8 +30,14 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The largest value of the cache, with every character escaped, fits.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
+/// Listens to a topic, and keeps nothing.
+fn any_node_can(uri: &Uri) -> bool {
+    let durable = || Query::<Subscribe>::try_from_uri(uri).is_ok_and(|subscribe| subscribe.is_durable());
+    uri.path() == "/subscribe" && !durable()
+}
+
 pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
-    let here = door.queues.is_leading() || request.headers().contains_key(FORWARDED);
+    let here = any_node_can(request.uri()) || door.queues.is_leading() || request.headers().contains_key(FORWARDED);
     match door.clustering.queue_leader_admin().filter(|_| !here) {
         // What only the leader can do, the service refuses.
         None => next.run(request).await,

@@ -22,8 +22,12 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
     publish_metrics::put(&mut exposition, door.queues.publish_counts());
-    routing_metrics::put(&mut exposition, door.queues.routing_counts());
     cache_metrics::put(&mut exposition, &cache);
+    routing_metrics::put(
+        &mut exposition,
+        door.queues.routing_counts(),
+        door.queues.told_and_dropped(),
+    );
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
     match door.clustering.status() {

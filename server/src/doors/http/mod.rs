@@ -18,5 +18,6 @@ mod router;
 mod routing_metrics;
 mod stats;
 mod streamed;
+mod topic;
 
 pub use router::router;

@@ -31,7 +31,9 @@ impl Refusal {
             | ServiceError::HeadersTooLarge { .. }
             | ServiceError::AckLevelTooLow { .. }
             | ServiceError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
-            ServiceError::QueueNotFound { .. } | ServiceError::DeadLettersNotFound { .. } => StatusCode::NOT_FOUND,
+            ServiceError::QueueNotFound { .. }
+            | ServiceError::DeadLettersNotFound { .. }
+            | ServiceError::SubscriptionNotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             ServiceError::KeysFull { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -43,6 +45,7 @@ impl Refusal {
             ServiceError::ExchangeNotFound { .. }
             | ServiceError::ExchangeExists { .. }
             | ServiceError::UnknownExchangeType { .. }
+            | ServiceError::BacklogTaken { .. }
             | ServiceError::Storage { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::Error(status, error.to_string())

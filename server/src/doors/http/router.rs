@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 
-use super::{access, cache, cluster, exchange, forward, health, metrics, stats};
+use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
 use crate::config::ApiKey;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
@@ -45,6 +45,8 @@ pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, m
         .route("/cluster/join", post(cluster::join))
         .route("/cluster/leave", post(cluster::leave))
         .route("/cluster/transfer", post(cluster::transfer))
+        .route("/publish/topic", post(topic::publish).route_layer(leads.clone()))
+        .route("/subscribe", get(topic::subscribe).route_layer(leads.clone()))
         .route("/exchange/declare", post(exchange::declare).route_layer(leads.clone()))
         .route("/exchange/delete", post(exchange::delete).route_layer(leads.clone()))
         .route("/exchange/bind", post(exchange::bind).route_layer(leads.clone()))

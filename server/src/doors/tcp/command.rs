@@ -4,6 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Publish,
+    PublishTopic,
     Consume,
     Ack,
     Nack,
@@ -20,8 +21,6 @@ pub(super) enum Command {
     BindQueue,
     UnbindQueue,
     PublishExchange,
-    /// In the protocol, and not in this version; with the name that the protocol has for it.
-    Unavailable(&'static str),
     /// Not in the protocol.
     Unknown(u8),
 }
@@ -30,7 +29,7 @@ impl Command {
     pub(super) fn of(code: u8) -> Self {
         match code {
             0x01 => Self::Publish,
-            0x02 => Self::Unavailable("PUBLISH_TOPIC"),
+            0x02 => Self::PublishTopic,
             0x03 => Self::Consume,
             0x04 => Self::Ack,
             0x05 => Self::Nack,

@@ -18,8 +18,9 @@ use super::command::Command;
 use super::frame::{self, HEADER_BYTES, Start};
 use super::input::{self, Input, InputError};
 use super::reply::{self, Confirm, Refusal};
-use super::request::{ClusterJoin, ExchangeChange, Request, Single};
-use super::run::{Next, PublishRun, RoutedRun, Run};
+use super::request::{ClusterJoin, Request, Single};
+use super::run::{Next, PublishRun, Run};
+use super::subscriptions::{self, Pushed, Subscriptions};
 use crate::cluster::ClusterError;
 use crate::config::{ApiKey, ServerConfig};
 use crate::service::{
@@ -28,7 +29,7 @@ use crate::service::{
 use crate::telemetry::DoorMetrics;
 
 /// Replies gathered before they are written although more requests are waiting.
-const OUT_BYTES_MAX: usize = 256 << 10;
+pub(super) const OUT_BYTES_MAX: usize = 256 << 10;
 /// Room for the replies to a handful of requests.
 const OUT_BYTES_START: usize = 2 << 10;
 /// Messages leased at a time, so that a long run of CONSUMEs does not have all of its messages in memory at once.
@@ -79,6 +80,10 @@ impl Door {
         }
     }
 
+    pub(super) fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
     pub(super) fn idle_write_timeout(&self) -> Duration {
         self.limits.idle_write_timeout
     }
@@ -106,6 +111,7 @@ impl Door {
             peer,
             out: Vec::new(),
             consumer: self.queues.consumer(),
+            subscriptions: None,
             authenticated: !self.api_key.required(),
             auth_attempts: 0,
             prefetch: None,
@@ -118,13 +124,15 @@ impl Door {
     }
 }
 
-struct Connection<'d, S> {
-    door: &'d Door,
+pub(super) struct Connection<'d, S> {
+    pub(super) door: &'d Door,
     io: S,
     peer: Option<SocketAddr>,
     /// Replies that are not written yet.
-    out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     consumer: Consumer,
+    /// `None`: there never was one.
+    pub(super) subscriptions: Option<Subscriptions>,
     authenticated: bool,
     auth_attempts: u32,
     prefetch: Option<usize>,
@@ -133,7 +141,13 @@ struct Connection<'d, S> {
 }
 
 /// Why no more requests are answered.
-struct Closing;
+pub(super) struct Closing;
+
+/// What a connection waits for.
+enum Event {
+    Read(Result<usize, InputError>),
+    Pushed(Pushed),
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Returns when the connection is to be closed in good order.
@@ -149,10 +163,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             if let Some(Closing) = closing {
                 return Ok(());
             }
-            let read = tokio::select! {
-                biased;
-                () = stopped.as_mut() => return Ok(()),
-                read = input.fill(&mut self.io) => read,
+            let read = loop {
+                // In turns: neither requests nor pushes keep the others from coming.
+                let event = tokio::select! {
+                    () = stopped.as_mut() => return Ok(()),
+                    read = input.fill(&mut self.io) => Event::Read(read),
+                    pushed = subscriptions::next(self.subscriptions.as_mut()) => Event::Pushed(pushed),
+                };
+                match event {
+                    Event::Read(read) => break read,
+                    Event::Pushed(pushed) => {
+                        if let Some(Closing) = self.push(pushed).await? {
+                            return Ok(());
+                        }
+                        self.out = Vec::new();
+                    }
+                }
             };
             match read {
                 Ok(0) => return Ok(()),
@@ -253,42 +279,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    async fn publish_routed(&mut self, run: RoutedRun<'_>) {
-        let published = match run.batch {
-            Ok(batch) => batch.publish().await.map_err(|error| Refusal::from(&error)),
-            Err(refusal) => Err(refusal),
-        };
-        let failure = published.as_ref().err().cloned();
-        let failure = failure.unwrap_or(Refusal::from(&ServiceError::Stopped));
-        let mut answers = published.unwrap_or_default().into_iter();
-        for request in run.requests {
-            match request.map(|topic| (topic, answers.next())) {
-                Ok((topic, Some(Ok(routed)))) => {
-                    let confirm = self.next_confirm();
-                    reply::routed(&mut self.out, routed, &topic, confirm);
-                }
-                Ok((_, Some(Err(error)))) => reply::refusal(&mut self.out, &Refusal::from(&error)),
-                Ok((_, None)) => reply::refusal(&mut self.out, &failure),
-                Err(refusal) => reply::refusal(&mut self.out, &refusal),
-            }
-        }
-    }
-
-    async fn change_exchange(&mut self, change: &ExchangeChange<'_>) {
-        let queues = &self.door.queues;
-        let changed = match change {
-            ExchangeChange::Declare(declare) => declare.carry_out(queues).await,
-            ExchangeChange::Delete(delete) => queues.delete_exchange(&delete.name).await,
-            ExchangeChange::Bind(bind) => bind.carry_out(queues).await,
-            ExchangeChange::Unbind(bind) => bind.undo(queues).await,
-        };
-        match changed {
-            Ok(()) => reply::status(&mut self.out, "ok"),
-            Err(error) => reply::refusal(&mut self.out, &Refusal::from(&error)),
-        }
-    }
-
-    fn next_confirm(&mut self) -> Option<Confirm> {
+    pub(super) fn next_confirm(&mut self) -> Option<Confirm> {
         let seq_no = self.confirms.as_mut()?;
         *seq_no += 1;
         Some(Confirm { seq_no: *seq_no })
@@ -394,6 +385,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             Single::ClusterJoin(Ok(join)) => self.join(join).await,
             Single::ClusterLeave(Ok(node_id)) => self.leave(node_id).await,
             Single::Exchange(change) => self.change_exchange(change).await,
+            Single::Subscribe(subscribe) => self.subscribe(subscribe).await,
             Single::Refused(text) => reply::error(out, text),
             Single::Prefetch(limit) => {
                 self.prefetch = *limit;
@@ -450,14 +442,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Some(Closing)
     }
 
-    async fn flush_if_long(&mut self) -> io::Result<()> {
+    pub(super) async fn flush_if_long(&mut self) -> io::Result<()> {
         if self.out.len() < OUT_BYTES_MAX {
             return Ok(());
         }
         self.flush().await
     }
 
-    async fn flush(&mut self) -> io::Result<()> {
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
         let mut left = self.out.as_slice();
         while !left.is_empty() {
             let idle = self.door.limits.idle_write_timeout;
@@ -475,9 +467,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     async fn close(self) {
-        let Self { mut io, consumer, .. } = self;
+        let Self {
+            mut io,
+            consumer,
+            subscriptions,
+            ..
+        } = self;
         // Others may have them now, not when the client has let go.
-        drop(consumer);
+        drop((consumer, subscriptions));
         input::linger(&mut io).await;
     }
 }

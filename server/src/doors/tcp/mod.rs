@@ -4,6 +4,8 @@
 //! all whole frames in it, gathering neighbours of one kind into one call of the service (`run`), and writes all
 //! replies at once. A lone request is a batch of one and waits for nothing.
 //!
+//! Messages of topics are pushed between replies (`subscriptions`).
+//!
 //! Always true: a request gives exactly one reply, and no reply overtakes another. A reply is never longer than a frame
 //! may be. What a connection buffers is bounded by one frame of input and `OUT_BYTES_MAX` plus one frame of output; an
 //! idle one holds no buffer at all.
@@ -15,7 +17,9 @@ mod frame;
 mod input;
 mod reply;
 mod request;
+mod routed;
 mod run;
+mod subscriptions;
 
 pub use connection::Door;
 pub use input::Input;

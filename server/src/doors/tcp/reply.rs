@@ -9,8 +9,9 @@ use crate::cluster::ClusterError;
 use crate::doors::body::shortened;
 use crate::doors::cluster_status;
 use crate::doors::json::{put_base64, put_number, put_string};
+use crate::doors::push::{self, put_headers};
 use crate::doors::statistics;
-use crate::service::{ClusterStatus, Delivery, Routed, ServiceError, Stats, delivered_headers};
+use crate::service::{ClusterStatus, Delivery, Push, Routed, ServiceError, Stats, delivered_headers};
 
 /// Longest part of a request that is repeated in an error.
 const ECHO_BYTES_MAX: usize = 256;
@@ -178,19 +179,10 @@ pub(super) fn cluster_change(out: &mut Vec<u8>, status: &str, node_id: &str) {
     });
 }
 
-/// A member with the headers, left out when there are none.
-fn put_headers<'h>(out: &mut Vec<u8>, headers: impl Iterator<Item = (&'h str, impl AsRef<str>)>) {
-    let mut any = false;
-    for (key, value) in headers {
-        out.extend_from_slice(if any { b"," } else { br#","headers":{"# });
-        any = true;
-        put_string(out, key);
-        out.push(b':');
-        put_string(out, value.as_ref());
-    }
-    if any {
-        out.push(b'}');
-    }
+/// A message of a topic. Returns whether it fits into a frame; if not, nothing was written.
+#[must_use]
+pub(super) fn push(out: &mut Vec<u8>, topic: &str, subscriber: &str, message: &Push) -> bool {
+    frame::put(out, Status::Ok, |out| push::put(out, topic, message, Some(subscriber)))
 }
 
 /// For replies that are small whatever is in them.

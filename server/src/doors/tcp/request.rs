@@ -6,13 +6,13 @@
 use std::borrow::Cow;
 
 use serde::de::MapAccess;
-use serde_json::value::RawValue;
 
 use super::command::Command;
-use crate::doors::body::{Headers, Members, headers, integer, read, text};
-use crate::doors::exchanges::{BINDING_REQUIRED, Bind, Declare, Delete, NAME_REQUIRED, PublishExchange};
+use crate::doors::body::{Members, integer, read, text};
+use crate::doors::requests::{
+    BINDING_REQUIRED, Bind, Consume, Declare, Delete, NAME_REQUIRED, Publish, PublishExchange, TOPIC_REQUIRED,
+};
 
-const TOPIC_REQUIRED: &str = "topic is required";
 const INVALID_JSON: &str = "invalid json";
 
 /// A request whose body was read.
@@ -23,6 +23,7 @@ pub(super) enum Request<'a> {
     Consume(Cow<'a, str>),
     Ack(Cow<'a, str>),
     Nack(Cow<'a, str>),
+    PublishTopic(Publish<'a>),
     PublishExchange(PublishExchange<'a>),
     Single(Single<'a>),
 }
@@ -43,6 +44,8 @@ pub(super) enum Single<'a> {
     ClusterLeave(Result<Cow<'a, str>, &'static str>),
     ClusterStatus,
     Exchange(ExchangeChange<'a>),
+    /// To a topic, with an id.
+    Subscribe(Consume<'a>),
     /// What is wrong with it.
     Refused(Cow<'static, str>),
 }
@@ -59,7 +62,8 @@ pub(super) enum ExchangeChange<'a> {
 impl<'a> Request<'a> {
     pub(super) fn read(command: Command, body: &'a [u8]) -> Self {
         Self::Single(match command {
-            Command::Publish => return Self::publish(body),
+            Command::Publish => return Self::publish(body, Self::Publish),
+            Command::PublishTopic => return Self::publish(body, Self::PublishTopic),
             Command::Consume => return Self::consume(body),
             Command::Ack => return Self::settle(body, Self::Ack),
             Command::Nack => return Self::settle(body, Self::Nack),
@@ -99,15 +103,14 @@ impl<'a> Request<'a> {
                     Err(error) => Self::refused(format!("invalid json: {error}")),
                 };
             }
-            Command::Unavailable(name) => Single::Refused(format!("{name} is not available in this version").into()),
             Command::Unknown(code) => Single::Refused(format!("unknown command: 0x{code:02x}").into()),
         })
     }
 
-    fn publish(body: &'a [u8]) -> Self {
+    fn publish(body: &'a [u8], to: impl FnOnce(Publish<'a>) -> Self) -> Self {
         match read::<Publish<'_>>(body) {
             Ok(publish) if publish.topic.is_empty() => Self::refused(TOPIC_REQUIRED),
-            Ok(publish) => Self::Publish(publish),
+            Ok(publish) => to(publish),
             Err(error) => Self::refused(format!("invalid json: {error}")),
         }
     }
@@ -116,7 +119,7 @@ impl<'a> Request<'a> {
         match read::<Consume<'_>>(body) {
             Ok(consume) if consume.topic.is_empty() => Self::refused(TOPIC_REQUIRED),
             Ok(consume) if consume.subscriber.is_empty() => Self::Consume(consume.topic),
-            Ok(_) => Self::refused("failed to subscribe: topics are not available in this version"),
+            Ok(subscribe) => Self::Single(Single::Subscribe(subscribe)),
             Err(error) => Self::refused(format!("invalid json: {error}")),
         }
     }
@@ -154,72 +157,6 @@ impl Single<'_> {
             Ok(Prefetch { count }) => Self::Prefetch(usize::try_from(count).ok().filter(|count| *count > 0)),
             Err(_) => Self::Refused("invalid prefetch payload".into()),
         }
-    }
-}
-
-/// PUBLISH.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Publish<'a> {
-    pub(super) topic: Cow<'a, str>,
-    /// `None`: absent or `null`.
-    payload: Option<&'a str>,
-    pub(super) headers: Headers<'a>,
-    pub(super) delay_ns: i64,
-    pub(super) ttl_ns: i64,
-    pub(super) priority: i64,
-    /// Empty: none.
-    pub(super) idempotency_key: Cow<'a, str>,
-}
-
-impl<'a> Publish<'a> {
-    /// The JSON text of the payload.
-    pub(super) fn payload(&self) -> &'a [u8] {
-        self.payload.unwrap_or("null").as_bytes()
-    }
-}
-
-impl<'de> Members<'de> for Publish<'de> {
-    const NAMES: &'static [&'static str] = &[
-        "topic",
-        "payload",
-        "headers",
-        "delay",
-        "ttl",
-        "priority",
-        "idempotency_key",
-    ];
-
-    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
-        match name {
-            "topic" => self.topic = text(map)?,
-            "payload" => self.payload = map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get),
-            "headers" => self.headers = headers(map)?,
-            "delay" => self.delay_ns = integer(map)?,
-            "ttl" => self.ttl_ns = integer(map)?,
-            "priority" => self.priority = integer(map)?,
-            _ => self.idempotency_key = text(map)?,
-        }
-        Ok(())
-    }
-}
-
-/// CONSUME.
-#[derive(Default)]
-struct Consume<'a> {
-    topic: Cow<'a, str>,
-    /// Not empty: a subscription to a topic is meant, not a queue.
-    subscriber: Cow<'a, str>,
-}
-
-impl<'de> Members<'de> for Consume<'de> {
-    const NAMES: &'static [&'static str] = &["topic", "id"];
-
-    fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
-        match name {
-            "topic" => self.topic = text(map)?,
-            _ => self.subscriber = text(map)?,
-        }
-        Ok(())
     }
 }
 
@@ -474,6 +411,15 @@ mod tests {
             (0x09, "{}", Single::Prefetch(None)),
             (0x12, "", Single::ClusterStatus),
             (0x13, "", Single::ConfirmSelect),
+            (
+                0x03,
+                r#"{"topic":"t","id":"s","durable":true}"#,
+                Single::Subscribe(Consume {
+                    topic: "t".into(),
+                    subscriber: "s".into(),
+                    durable: true,
+                }),
+            ),
         ] {
             assert_eq!(read_request(code, body), Request::Single(wanted), "{code:#x} {body}");
         }
@@ -489,21 +435,19 @@ mod tests {
 
     #[test]
     fn every_refusal_has_its_text() {
-        let subscribe = "failed to subscribe: topics are not available in this version";
         for (code, body, text) in [
             (0x01, "", "invalid json: EOF while parsing a value at line 1 column 0"),
             (0x01, r#"{"payload":1}"#, "topic is required"),
             (0x01, r#"{"topic":""}"#, "topic is required"),
             (0x03, "{}", "topic is required"),
             (0x03, "x", "invalid json: expected value at line 1 column 1"),
-            (0x03, r#"{"topic":"t","id":"s"}"#, subscribe),
             (0x04, "x", "invalid json"),
             (0x04, "{}", "id is required"),
             (0x05, r#"{"id":5}"#, "invalid json"),
             (0x05, r#"{"id":null}"#, "id is required"),
             (0x09, "", "invalid prefetch payload"),
             (0x09, r#"{"count":"3"}"#, "invalid prefetch payload"),
-            (0x02, "", "PUBLISH_TOPIC is not available in this version"),
+            (0x02, "{}", "topic is required"),
             (0x14, "{}", "name is required"),
             (0x14, "x", "invalid json: expected value at line 1 column 1"),
             (0x15, r#"{"name":""}"#, "name is required"),

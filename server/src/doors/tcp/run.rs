@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 
 use super::reply::Refusal;
-use super::request::{Publish, Request, Single};
-use crate::doors::exchanges::PublishExchange;
+use super::request::{Request, Single};
+use crate::doors::exchanges::{push_exchange, push_topic};
+use crate::doors::requests::{Publish, PublishExchange};
 use crate::service::{IdempotencyKey, NewMessage, PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
 
 /// Encoded bytes after which a batch is full: larger ones gain nothing and hold up the answers in front.
@@ -49,6 +50,7 @@ impl<'a> Run<'a> {
         match (current, request) {
             (Some(Self::Publish(run)), Request::Publish(publish)) if !run.is_full() => run.add(&publish),
             (Some(Self::Publish(run)), Request::Single(Single::Refused(text))) => run.refuse(text),
+            (Some(Self::Routed(run)), Request::PublishTopic(publish)) if !run.is_full() => run.add_topic(&publish),
             (Some(Self::Routed(run)), Request::PublishExchange(publish)) if !run.is_full() => {
                 run.add_exchange(&publish);
             }
@@ -73,6 +75,11 @@ impl<'a> Run<'a> {
                 let mut run = PublishRun::new(queues.batch());
                 run.add(&publish);
                 Self::Publish(run)
+            }
+            Request::PublishTopic(publish) => {
+                let mut run = RoutedRun::new(queues);
+                run.add_topic(&publish);
+                Self::Routed(run)
             }
             Request::PublishExchange(publish) => {
                 let mut run = RoutedRun::new(queues);
@@ -137,8 +144,16 @@ impl<'a> PublishRun<'a> {
 pub(super) struct RoutedRun<'a> {
     /// Or why there can be none.
     pub(super) batch: Result<RoutedBatch, Refusal>,
-    /// For each request what its reply calls the topic, if it is in the batch, or why it is not.
-    pub(super) requests: Vec<Result<Cow<'a, str>, Refusal>>,
+    /// For each request how it is answered, if it is in the batch, or why it is not.
+    pub(super) requests: Vec<Result<Asked<'a>, Refusal>>,
+}
+
+/// How a publish to a topic or an exchange is answered.
+pub(super) struct Asked<'a> {
+    /// What the reply calls the topic.
+    pub(super) topic: Cow<'a, str>,
+    /// Whether it tells the number of queues.
+    pub(super) tells: bool,
 }
 
 impl<'a> RoutedRun<'a> {
@@ -155,14 +170,26 @@ impl<'a> RoutedRun<'a> {
     }
 
     fn add_exchange(&mut self, publish: &PublishExchange<'a>) {
-        self.add(publish.reply_topic(), |batch| publish.push(batch));
+        let asked = Asked {
+            topic: publish.reply_topic(),
+            tells: true,
+        };
+        self.add(asked, |batch| push_exchange(batch, publish));
     }
 
-    fn add(&mut self, topic: Cow<'a, str>, push: impl FnOnce(&mut RoutedBatch) -> Result<(), ServiceError>) {
+    fn add_topic(&mut self, publish: &Publish<'a>) {
+        let asked = Asked {
+            topic: publish.topic.clone(),
+            tells: false,
+        };
+        self.add(asked, |batch| push_topic(batch, publish));
+    }
+
+    fn add(&mut self, asked: Asked<'a>, push: impl FnOnce(&mut RoutedBatch) -> Result<(), ServiceError>) {
         let added = match &mut self.batch {
             Ok(batch) => push(batch).map_err(|error| Refusal::from(&error)),
             Err(refusal) => Err(refusal.clone()),
         };
-        self.requests.push(added.map(|()| topic));
+        self.requests.push(added.map(|()| asked));
     }
 }

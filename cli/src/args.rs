@@ -1,6 +1,7 @@
 //! What was typed, checked as far as that is possible without a server.
 
 mod duration;
+mod kv;
 mod rewrite;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use boltq_proto::queue::v1 as wire;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
 /// Longest that a server waits for a message.
@@ -65,6 +67,9 @@ pub(crate) enum Command {
     /// Look at queues and empty them
     #[command(subcommand)]
     Queue(Queue),
+    /// The key-value cache
+    #[command(subcommand)]
+    Kv(Kv),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),

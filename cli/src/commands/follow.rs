@@ -142,7 +142,7 @@ fn ended(why: &str) -> CliError {
 }
 
 /// Ends with the first SIGINT or SIGTERM, which are caught from now on.
-fn interrupted() -> Result<impl Future<Output = ()>, CliError> {
+pub(super) fn interrupted() -> Result<impl Future<Output = ()>, CliError> {
     let catch = |kind| signal(kind).map_err(|error: io::Error| CliError::Runtime(error));
     let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     Ok(async move {

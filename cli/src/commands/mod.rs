@@ -5,6 +5,7 @@ mod cluster;
 mod consume;
 mod follow;
 mod health;
+mod kv;
 mod lines;
 mod nack;
 mod publish;
@@ -43,6 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Stats(current) => stats::run(&mut context, current).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
+        Command::Kv(kv) => kv::run(&mut context, kv).await,
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
     };
     let flushed = context.printer.flush();

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod json;
+mod kv;
 mod plain;
 mod table;
 
@@ -21,6 +22,9 @@ use crate::args::Format;
 use crate::error::CliError;
 
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
+pub(crate) use kv::{
+    KvChange, KvDeleted, KvEntry, KvExists, KvExpires, KvFlushed, KvIncremented, KvKey, KvSet, KvStats,
+};
 pub(crate) use plain::printable_lines;
 
 /// A result that can be printed.

@@ -4,9 +4,11 @@ SERVER := cargo run --release -p boltq-server --bin boltq-server --
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Of the nodes of `make cluster`.
 PROFILE ?= release
+# As in the tests, with the assertions of openraft and of ours; `release` has none and is quicker.
+SOAK_PROFILE ?= dev
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz tools fix bench
+.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz soak tools fix bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,9 @@ docs: ## Run the console examples of the documentation
 
 fuzz: ## Fuzz what reads our formats, each target for SECONDS (5)
 	scripts/fuzz.sh $(SECONDS)
+
+soak: ## Simulate clusters with SEEDS (5000) seeds, the first of them FROM (1000)
+	cargo run --profile $(SOAK_PROFILE) -p boltq-sim -- --seeds $(or $(SEEDS),5000) --from $(or $(FROM),1000)
 
 tools: ## Install what some tests need into .tools/
 	scripts/tools.sh

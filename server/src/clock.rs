@@ -20,6 +20,12 @@ impl Instant {
         }
     }
 
+    /// The moment so many nanoseconds after the beginning of Unix time.
+    #[must_use]
+    pub fn from_unix_ns(unix_ns: u64) -> Self {
+        Self { unix_ns }
+    }
+
     /// Unix time in nanoseconds.
     #[must_use]
     pub fn unix_ns(self) -> u64 {
@@ -37,4 +43,28 @@ impl Instant {
 #[must_use]
 pub fn now() -> Millis {
     Instant::now().millis()
+}
+
+/// Where the queue plane has time and chance from. A simulation gives each node a clock of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources {
+    /// The time of day.
+    pub clock: fn() -> Instant,
+    /// Random bits for what must differ, not for what must not be guessed.
+    pub random: fn() -> u64,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self {
+            clock: Instant::now,
+            random,
+        }
+    }
+}
+
+/// The standard library seeds its hashers from the operating system.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
 }

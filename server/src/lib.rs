@@ -14,5 +14,5 @@ pub mod peer;
 pub mod plane;
 pub mod preflight;
 pub mod service;
-mod tasks;
+pub mod tasks;
 pub mod telemetry;

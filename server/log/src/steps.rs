@@ -55,6 +55,14 @@ impl Steps {
         }
     }
 
+    /// The device has been given what a step would write, and takes its time: until the next step the log counts how long,
+    /// see [`crate::GroupLog::stalled`].
+    pub fn begin(&self) {
+        if let Some(disk) = self.disk() {
+            disk.wal.begin_turn();
+        }
+    }
+
     /// Does once what the threads of a log do one after the other: writes what waits, syncs it if the policy says so, and
     /// completes it; tidies up and prepares the next file; rewrites some files if that is worth it. Returns whether there
     /// was something to do; there may be more, and what was done may have made it.

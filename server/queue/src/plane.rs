@@ -16,9 +16,12 @@ use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
 use crate::settings::Settings;
 
-/// Numbers of leases for each term: a term has one leader, so no number is given twice, and the lease of an earlier leader
-/// is known by its number. At a million leases per second they last for 12 days; after that the next numbers are taken.
+/// Numbers of leases for each term, so that the lease of an earlier leader is known by its number. At a million leases per
+/// second they last for 6 days at least; after that the next numbers are taken.
 const LEASES_PER_TERM_BITS: u32 = 40;
+/// openraft may elect two nodes in one term. For both of them to lead, votes and pauses have to meet strangely, and then they
+/// should not give the same numbers: each begins somewhere in the first half.
+const START_BITS: u32 = LEASES_PER_TERM_BITS - 1;
 /// An election every second for 90 days; then numbers go on rising from where they are.
 const TERM_MAX: u64 = (1 << 23) - 1;
 
@@ -30,6 +33,7 @@ pub struct Plane {
     dispatch: Option<Dispatch>,
     /// While the node does not lead.
     next_lease: LeaseNo,
+    first_lease: LeaseNo,
 }
 
 impl Plane {
@@ -41,6 +45,7 @@ impl Plane {
             settings,
             dispatch: None,
             next_lease: LeaseNo(1),
+            first_lease: LeaseNo(1),
         }
     }
 
@@ -72,9 +77,16 @@ impl Plane {
     /// Begins to hand messages out as the leader of a term: everything that is not done is available, delayed messages once they are due, and
     /// failed ones after their backoff. All entries of earlier leaders should be applied before.
     pub fn lead(&mut self, term: Term, now: Millis) {
+        self.lead_by_chance(term, now, 0);
+    }
+
+    /// As [`Plane::lead`]; where the numbers of leases begin within those of the term depends on `chance`, so that two nodes
+    /// that lead one term give different ones.
+    pub fn lead_by_chance(&mut self, term: Term, now: Millis, chance: u64) {
         self.follow();
-        let first = term.0.min(TERM_MAX) << LEASES_PER_TERM_BITS;
+        let first = (term.0.min(TERM_MAX) << LEASES_PER_TERM_BITS) + (chance >> (u64::BITS - START_BITS));
         let first = self.next_lease.max(LeaseNo(first));
+        self.first_lease = first;
         self.dispatch = Some(Dispatch::new(&self.machine, now, first));
     }
 
@@ -89,6 +101,12 @@ impl Plane {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.dispatch.is_some()
+    }
+
+    /// Leases with smaller numbers ended with an earlier leadership. A term may have several, of one node.
+    #[must_use]
+    pub fn first_lease(&self) -> LeaseNo {
+        self.first_lease
     }
 
     /// The queue of that name, if it exists.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::beat;
 use crate::config::GroupConfig;
 use crate::entry::Commands;
 use crate::error::{ApplyError, GroupError};
@@ -22,8 +23,10 @@ use crate::in_sync::{self, InSync};
 use crate::metrics::{GroupFigures, Metrics};
 use crate::network::Network;
 use crate::proposer::Proposer;
+use crate::runtime;
 use crate::snapshot::Installing;
 use crate::standing::{Quiet, Standing};
+use crate::starving::Intake;
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -76,6 +79,13 @@ pub(crate) struct Progress {
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
     pub(crate) metrics: Metrics,
+    pub(crate) intake: Arc<Intake>,
+    /// See [`Group::too_few_have_room`].
+    pub(crate) too_few_have_room: AtomicBool,
+    /// Held while a member that asked for a snapshot is sent one.
+    pub(crate) feeding: tokio::sync::Mutex<()>,
+    /// openraft waits since then for the log to have room.
+    pub(crate) waits_for_room: Mutex<Option<Instant>>,
     /// What keeps this node from leading.
     pub(crate) standing: watch::Sender<Standing>,
     /// Whether the handler was told that this node leads.
@@ -94,6 +104,10 @@ impl Progress {
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
             metrics: Metrics::default(),
+            intake: Arc::default(),
+            too_few_have_room: AtomicBool::new(false),
+            feeding: tokio::sync::Mutex::default(),
+            waits_for_room: Mutex::default(),
             standing: watch::Sender::new(Standing::Fit),
             leading: watch::Sender::new(false),
         }
@@ -341,8 +355,9 @@ impl<H: GroupHandler> Group<H> {
                 return failure.to_string();
             }
             tokio::select! {
+                biased;
                 // Not by waiting for a change: the metrics change with every entry.
-                () = tokio::time::sleep(FAILURE_POLL) => {}
+                () = beat::sleep(FAILURE_POLL) => {}
                 () = self.inner.progress.ended.notified() => {
                     let state = &metrics.borrow_watched().running_state;
                     return state.as_ref().err().map_or_else(|| ENDED.to_owned(), ToString::to_string);
@@ -427,17 +442,19 @@ impl<H: GroupHandler> Inner<H> {
             .clone()
             .run(self.raft.clone(), self.config.entry_bytes_max);
         let tasks = [
-            tokio::spawn(proposer),
-            tokio::spawn(self.clone().watch_leadership()),
-            tokio::spawn(self.clone().watch_standing()),
-            tokio::spawn(self.clone().take_checkpoints()),
+            runtime::spawn(proposer),
+            runtime::spawn(self.clone().watch_leadership()),
+            runtime::spawn(self.clone().watch_standing()),
+            runtime::spawn(self.clone().watch_room()),
+            runtime::spawn(self.clone().watch_starving()),
+            runtime::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);
         if let Some(in_sync) = &self.in_sync {
             let group = Group { inner: self.clone() };
             self.tasks
                 .lock()
-                .push(tokio::spawn(in_sync::watch(in_sync.clone(), group)));
+                .push(runtime::spawn(in_sync::watch(in_sync.clone(), group)));
         }
         Ok(())
     }

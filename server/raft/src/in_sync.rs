@@ -16,6 +16,7 @@ use openraft::{Instant as _, RaftMetrics, ServerState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::beat;
 use crate::error::InSyncError;
 use crate::group::{Group, GroupHandler};
 use crate::types::TypeConfig;
@@ -126,11 +127,12 @@ pub(crate) async fn watch<H: GroupHandler>(in_sync: Arc<InSync>, group: Group<H>
         };
         in_sync.see(standing);
         tokio::select! {
+            biased;
             changed = metrics.changed() => if changed.is_err() {
                 in_sync.close();
                 return;
             },
-            () = tokio::time::sleep(LOOK) => {}
+            () = beat::sleep(LOOK) => {}
         }
     }
 }

@@ -48,12 +48,13 @@ impl<H: GroupHandler> Inner<H> {
                 && self.confirm_leadership(term).await
             {
                 leading = leads;
-                tokio::spawn(self.clone().finish_change(term));
+                crate::runtime::spawn(self.clone().finish_change(term));
             }
             if leads != leading {
                 continue;
             }
             let ended = tokio::select! {
+                biased;
                 changed = metrics.changed() => changed.is_err(),
                 // Its other end is held by this group.
                 _ = standing.changed() => false,

@@ -10,6 +10,7 @@
 //!
 //! A node alone is a cluster of one and takes the same path.
 
+mod beat;
 mod checkpoints;
 mod config;
 mod early;
@@ -28,8 +29,13 @@ mod proposer;
 mod proposing;
 mod read;
 mod receiver;
+mod room;
+mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod snapshot;
 mod standing;
+mod starving;
 mod store;
 mod transport;
 mod types;
@@ -44,4 +50,5 @@ pub use membership::Member;
 pub use metrics::{CLASS_ENDS, Durations, GroupFigures, Snapshots};
 pub use network::NoPeers;
 pub use proposer::Admitted;
+pub use runtime::{blocking, spawn};
 pub use transport::{Peer, Receiver, Transport, TransportError};

@@ -17,6 +17,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 
 use tokio::sync::watch;
 
+use crate::runtime::blocking;
 use crate::types::Vote;
 use crate::wire::SnapshotHead;
 
@@ -93,7 +94,7 @@ pub(crate) fn chunks(log: &GroupLog, vote: Vote) -> BoxStream<'static, Result<By
     let start = Sending::Start(log.clone(), vote);
     stream::unfold(Some(start), |sending| async move {
         // The device is read.
-        let step = tokio::task::spawn_blocking(move || sending.map(Sending::step)).await;
+        let step = blocking(move || sending.map(Sending::step)).await;
         match step {
             Ok(None) => None,
             Ok(Some(Ok((chunk, next)))) => Some((Ok(chunk), next)),

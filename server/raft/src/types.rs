@@ -26,7 +26,7 @@ impl RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = EntryPayload<EntryData, u64, BasicNode>;
     type Entry = openraft::impls::Entry<LeaderId<u64, u64>, Self::Payload>;
-    type AsyncRuntime = openraft::impls::TokioRuntime;
+    type AsyncRuntime = crate::runtime::Runtime;
     type Responder<T>
         = Reply<T>
     where

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::NodeId;
-use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage, SyncPolicy};
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, RaftState, Storage, SyncPolicy};
 use boltq_queue::Settings;
 use boltq_raft::{Group, GroupConfig, GroupError, NoPeers};
 use tokio::net::TcpListener;
@@ -371,12 +371,11 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
 /// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.
 async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
     let data_dir = config.storage.data_dir.clone();
+    let log_dir = data_dir.join("queue");
     let disk = config.storage.mode == StorageMode::Disk;
     let log_config = LogConfig {
         storage: if disk {
-            Storage::Disk {
-                dir: data_dir.join("queue"),
-            }
+            Storage::Disk { dir: log_dir.clone() }
         } else {
             Storage::Memory
         },
@@ -391,20 +390,33 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         ..LogConfig::default()
     };
     tokio::task::spawn_blocking(move || {
-        let known = if disk { identity::load(&data_dir)? } else { None };
+        let known = if disk {
+            identity::load(&data_dir, &log_dir)?
+        } else {
+            None
+        };
         let log_config = LogConfig {
             existing: known.is_some(),
             ..log_config
         };
         let log = Log::open(log_config, Arc::new(OsFiles))?;
-        let node = match known {
-            Some(node) => node,
-            None if disk => identity::create(&data_dir, random())?,
-            None => NodeId(random().max(1)),
+        let node = if disk {
+            identity::keep(&data_dir, &log_dir, known, is_new(&log), random())?
+        } else {
+            NodeId(random().max(1))
         };
         Ok((log, node))
     })
     .await?
+}
+
+/// Whether nothing was ever written to it.
+fn is_new(log: &Log) -> bool {
+    let state = |group| log.group(group).raft_state();
+    log.groups()
+        .into_iter()
+        .map(state)
+        .all(|state| state == RaftState::default())
 }
 
 /// How this node parted from its cluster the last time, if it did.

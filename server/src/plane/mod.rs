@@ -17,7 +17,7 @@ use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
 
-use crate::clock;
+use crate::clock::Sources;
 
 /// Consumers that wait for messages of one queue.
 #[derive(Debug, Default)]
@@ -80,6 +80,7 @@ pub struct QueuePlane {
     /// Used under the lock of the cache. Another one whenever the cache is replaced as a whole.
     changes: RwLock<broadcast::Sender<Change>>,
     settings: Settings,
+    sources: Sources,
     log: GroupLog,
     waiters: RwLock<BTreeMap<QueueId, Arc<Waiters>>>,
     /// Told when a consumer holds less than before.
@@ -111,11 +112,18 @@ impl QueuePlane {
     /// An empty plane over a log; the group restores it.
     #[must_use]
     pub fn new(settings: Settings, log: GroupLog) -> Self {
+        Self::with_sources(settings, log, Sources::default())
+    }
+
+    /// As [`QueuePlane::new`], with time and chance from elsewhere.
+    #[must_use]
+    pub fn with_sources(settings: Settings, log: GroupLog, sources: Sources) -> Self {
         Self {
             plane: Mutex::new(Plane::new(Machine::default(), settings)),
             cache: RwLock::default(),
             changes: RwLock::new(broadcast::Sender::new(CHANGES_MAX)),
             settings,
+            sources,
             log,
             waiters: RwLock::new(BTreeMap::new()),
             rooms: RwLock::new(BTreeMap::new()),
@@ -127,6 +135,18 @@ impl QueuePlane {
             leadership: Notify::new(),
             consumed: AtomicU64::new(0),
         }
+    }
+
+    /// The time of this node, as the state machines count.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        (self.sources.clock)().millis()
+    }
+
+    /// Where time and chance come from.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        self.sources
     }
 
     /// Runs `work` on the plane, then wakes consumers and timer as needed.
@@ -213,7 +233,7 @@ impl QueuePlane {
     /// Forgets a consumer, and makes available what it holds.
     pub fn forget(&self, consumer: ConsumerId) {
         self.rooms.write().remove(&consumer);
-        self.with(|plane| plane.release_consumer(consumer, clock::now()));
+        self.with(|plane| plane.release_consumer(consumer, self.now()));
     }
 
     /// Tells consumers that they have room. Neighbours are mostly the same.
@@ -330,7 +350,7 @@ impl GroupHandler for QueuePlane {
 
     fn leadership(&self, leading: Option<Term>) {
         self.with(|plane| match leading {
-            Some(term) => plane.lead(term, clock::now()),
+            Some(term) => plane.lead_by_chance(term, self.now(), (self.sources.random)()),
             None => plane.follow(),
         });
         self.leading.store(leading.is_some(), Ordering::Release);

@@ -106,7 +106,8 @@ impl Queues {
             count += 1;
         }
         let places = claims.hand_over(count);
-        self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
+        self.carry_out(proposal, move |plane, now| unclaim(plane, &places, now))
+            .await?;
         Ok(count)
     }
 

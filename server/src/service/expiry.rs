@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use super::error::ServiceError;
 use super::queue::{Queues, SWEEPER};
 use super::take::{Held, Look};
-use crate::clock;
 
 /// Messages that are looked at together behind a head that has expired.
 pub(super) const LOOK_AHEAD_MESSAGES: usize = BATCH_MESSAGES_MAX;
@@ -78,7 +77,7 @@ impl Expired<'_> {
     /// They belong to a command from now on.
     fn claim(mut self) -> Vec<Place> {
         let leased = std::mem::take(&mut self.0.leased);
-        let now = clock::now();
+        let now = self.0.queues.inner.plane.now();
         self.0.queues.inner.plane.with(|plane| {
             let claims = leased.iter().map(|leased| {
                 let handle = PlaneHandle::Token {
@@ -114,7 +113,7 @@ impl Queues {
 
     fn expire_in_turn(&self, places: Vec<Place>, turn: OwnedSemaphorePermit) -> JoinHandle<Result<(), ServiceError>> {
         let queues = self.clone();
-        tokio::spawn(async move {
+        boltq_raft::spawn(async move {
             let expired = queues.finish(Settle::Expire, places).await;
             drop(turn);
             expired

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use boltq_core::{MessageId, Record, check_name};
-use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
 use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
 use bytes::Bytes;
@@ -11,7 +10,6 @@ use bytes::Bytes;
 use super::bury::DEAD_LETTER_SUFFIX;
 use super::error::ServiceError;
 use super::queue::Queues;
-use crate::clock;
 
 /// For a node to make sure that what it has is current. An election takes about a second.
 const CATCH_UP_MAX: Duration = Duration::from_secs(5);
@@ -128,7 +126,7 @@ impl Queues {
             storage: StorageStats {
                 disk: self.inner.disk,
                 bytes: usage.wal_bytes + usage.segment_bytes + usage.checkpoint_bytes,
-                writable: self.inner.log.space() == Space::Ample,
+                writable: self.has_room(),
             },
             group: self.inner.group.status(),
             figures: self.inner.group.figures(),
@@ -239,13 +237,13 @@ impl Queues {
         self.inner.plane.with(|plane| {
             let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
             let mut places = Vec::new();
-            plane.peek(id, max, clock::now(), &mut places);
+            plane.peek(id, max, self.inner.plane.now(), &mut places);
             Ok(places.into_iter().map(|place| (place, plane.attempts(place))).collect())
         })
     }
 
     fn peeked(&self, places: &[(Place, u32)], records: &[Bytes]) -> Result<Vec<Peeked>, ServiceError> {
-        let (now, salt) = (clock::now(), self.salt()?);
+        let (now, salt) = (self.inner.plane.now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
         for (&(place, attempts), bytes) in places.iter().zip(records) {
             let record = match Record::read(bytes) {
@@ -284,7 +282,7 @@ impl Queues {
         let mut proposal = Proposal::new();
         command::purge(proposal.begin(), &runs);
         let outcomes = self
-            .carry_out(proposal, move |plane| plane.abort_purge(&runs, clock::now()))
+            .carry_out(proposal, move |plane, now| plane.abort_purge(&runs, now))
             .await?;
         Ok(outcomes
             .iter()

@@ -13,6 +13,7 @@ mod settle;
 mod take;
 mod token;
 
+pub(crate) use crate::clock::random;
 pub use batch::{NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{QueueStats, Totals};
 pub use bury::DEAD_LETTER_SUFFIX;
@@ -21,7 +22,6 @@ pub use error::{ServiceError, SettleError};
 pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_MAX, WatchEnd};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
-pub(crate) use queue::random;
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use settle::Settlement;
 pub use take::ANSWER_BYTES_MAX;

@@ -15,7 +15,6 @@ use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
-use crate::clock;
 use crate::plane::Answer;
 
 /// A batch that has room, see [`Queues::admit`].
@@ -61,7 +60,7 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new(clock::Instant::now())
+        PublishBatch::new((self.inner.plane.sources().clock)())
     }
 
     /// What became of publishes.
@@ -87,20 +86,16 @@ impl Queues {
     /// once takes the next one after this, so that what waits in memory is bounded.
     ///
     /// # Errors
-    /// The storage is full, too few voters answer, or the node stops.
+    /// Another node leads, the storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         // Without a key, the answer could not be given.
         self.salt()?;
         let messages = batch.len();
         let admitting = self.inner.group.admit(batch.into_proposal());
         let proposal = admitting.await.map_err(|error| self.refused(&error))?;
         // While it waited, the disk may have become full, or others may have gone.
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         if level == AckLevel::Quorum {
             let enough = self.inner.group.enough_answer();
             enough.map_err(|error| self.not_in_sync(error, messages))?;
@@ -110,6 +105,24 @@ impl Queues {
             level,
             proposal,
         })
+    }
+
+    /// Whether this node and enough others have room.
+    pub(super) fn has_room(&self) -> bool {
+        self.inner.log.space() == Space::Ample && !self.inner.group.too_few_have_room()
+    }
+
+    /// Whether this node takes messages. Who leads is asked first: that this one has no room is nothing to a publisher whose
+    /// messages another one would take.
+    pub(super) fn check_takes(&self) -> Result<(), ServiceError> {
+        if !self.is_leading() {
+            return Err(self.not_leader());
+        }
+        if self.has_room() {
+            Ok(())
+        } else {
+            Err(ServiceError::StorageFull)
+        }
     }
 
     /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM one id for each message,

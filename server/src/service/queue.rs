@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use boltq_core::{IdSalt, MessageId, Record, check_name};
+use boltq_core::{IdSalt, MessageId, Millis, Record, check_name};
 use boltq_log::{Log, Space};
 use boltq_queue::{ConsumerId, Outcome, Plane, QueueId, Settings, command};
 use boltq_raft::{Group, Proposal, ProposeError};
@@ -166,7 +166,7 @@ impl Queues {
         while self.inner.plane.salt().is_none() {
             self.inner.plane.led().await;
             let mut proposal = Proposal::new();
-            command::init(proposal.begin(), IdSalt(random()));
+            command::init(proposal.begin(), IdSalt((self.inner.plane.sources().random)()));
             if let Err(error) = self.inner.group.propose(proposal).await {
                 tracing::debug!(%error, "message ids have no key yet; trying again");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -208,16 +208,18 @@ impl Queues {
         }
     }
 
-    /// Waits for the outcome for as long as it may take.
+    /// Waits for the outcome for as long as it may take, or until no majority answers any more.
     pub(super) async fn confirmed<T>(
         &self,
         outcome: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<T, ServiceError> {
         match self.inner.confirm_max {
             None => outcome.await,
-            Some(within) => tokio::time::timeout(within, outcome)
-                .await
-                .unwrap_or(Err(ServiceError::NoMajority)),
+            Some(within) => tokio::select! {
+                biased;
+                outcome = tokio::time::timeout(within, outcome) => outcome.unwrap_or(Err(ServiceError::NoMajority)),
+                () = self.inner.group.cut_off() => Err(ServiceError::NoMajority),
+            },
         }
     }
 
@@ -282,7 +284,8 @@ impl Queues {
     }
 
     pub(super) async fn propose_any(&self, proposal: Proposal) -> Result<Vec<Answer>, ServiceError> {
-        if self.inner.log.space() == Space::Full {
+        // Elsewhere, it is not for this node to say whether there is room.
+        if self.inner.log.space() == Space::Full && self.inner.plane.is_leading() {
             self.check_reserve(proposal.len())?;
         }
         let outcome = self.inner.group.propose(proposal).await;
@@ -306,27 +309,21 @@ impl Queues {
     pub(super) async fn carry_out(
         &self,
         proposal: Proposal,
-        undo: impl FnOnce(&mut Plane) + Send + 'static,
+        undo: impl FnOnce(&mut Plane, Millis) + Send + 'static,
     ) -> Result<Vec<Outcome>, ServiceError> {
         let queues = self.clone();
-        let task = tokio::spawn(async move {
+        let task = boltq_raft::spawn(async move {
             let result = queues.propose(proposal).await;
             if result
                 .as_ref()
                 .is_err_and(|error| !matches!(error, ServiceError::Stopped))
             {
-                queues.inner.plane.with(undo);
+                let now = queues.inner.plane.now();
+                queues.inner.plane.with(|plane| undo(plane, now));
             }
             result
         });
         self.confirmed(async { task.await.unwrap_or(Err(ServiceError::Stopped)) })
             .await
     }
-}
-
-/// Random bits for what must differ, not for what must not be guessed: the standard library seeds its hashers from the
-/// operating system.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }

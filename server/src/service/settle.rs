@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use boltq_core::Millis;
 use boltq_queue::command::{FailWriter, Settle, SettleWriter};
 use boltq_queue::{Claim, ClaimError, Handle as PlaneHandle, Place, Plane};
 use boltq_raft::Proposal;
@@ -14,9 +15,8 @@ use boltq_raft::Proposal;
 use super::batch::after;
 use super::bury::Reason;
 use super::error::{ServiceError, SettleError};
-use super::queue::{Queues, random};
+use super::queue::Queues;
 use super::token::Handle;
-use crate::clock;
 
 /// What is to become of leased messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,8 @@ impl<'a> Claims<'a> {
     /// Gives the first ones back.
     pub(super) fn give_back(&mut self, count: usize) {
         let places = self.hand_over(count);
-        self.queues.inner.plane.with(|plane| unclaim(plane, &places));
+        let now = self.queues.inner.plane.now();
+        self.queues.inner.plane.with(|plane| unclaim(plane, &places, now));
     }
 }
 
@@ -66,8 +67,7 @@ impl Drop for Claims<'_> {
     }
 }
 
-pub(super) fn unclaim(plane: &mut Plane, places: &[Place]) {
-    let now = clock::now();
+pub(super) fn unclaim(plane: &mut Plane, places: &[Place], now: Millis) {
     for place in places {
         plane.unclaim(*place, now);
     }
@@ -122,7 +122,7 @@ impl Queues {
             claims: Vec::with_capacity(handles.len()),
             expired: Vec::new(),
         };
-        let now = clock::now();
+        let now = self.inner.plane.now();
         self.inner.plane.with(|plane| {
             for handle in handles {
                 let wanted = plane_handle(plane, handle);
@@ -172,7 +172,8 @@ impl Queues {
             writer.push(out, *place);
         }
         writer.finish(out);
-        self.carry_out(proposal, move |plane| unclaim(plane, &places)).await?;
+        self.carry_out(proposal, move |plane, now| unclaim(plane, &places, now))
+            .await?;
         Ok(())
     }
 
@@ -185,7 +186,7 @@ impl Queues {
         reason: Option<Reason>,
         exhausted: Reason,
     ) -> Vec<Result<(), ServiceError>> {
-        let now = clock::now();
+        let now = self.inner.plane.now();
         let mut failed = Vec::new();
         let mut dead = Vec::new();
         self.inner.plane.with(|plane| {
@@ -194,7 +195,7 @@ impl Queues {
                 if reason.is_some() || plane.exhausted(attempts) {
                     dead.push((index, claim));
                 } else {
-                    let backoff = plane.not_before(attempts, now, random());
+                    let backoff = plane.not_before(attempts, now, (self.inner.plane.sources().random)());
                     failed.push((index, claim.place, delay.map_or(backoff, |delay| after(now, delay))));
                 }
             }
@@ -213,7 +214,9 @@ impl Queues {
             }
             writer.finish(out);
             let places = failing.hand_over(failed.len());
-            let outcome = self.carry_out(proposal, move |plane| unclaim(plane, &places)).await;
+            let outcome = self
+                .carry_out(proposal, move |plane, now| unclaim(plane, &places, now))
+                .await;
             for (index, ..) in failed {
                 results[index] = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
             }
@@ -252,7 +255,7 @@ impl Queues {
             return Err(self.not_leader());
         }
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let now = clock::now();
+        let now = self.inner.plane.now();
         Ok(self.inner.plane.with(|plane| {
             let extend = |handle: &Handle| {
                 plane

@@ -20,7 +20,6 @@ use super::error::ServiceError;
 use super::expiry::{Expired, LOOK_AHEAD_MESSAGES};
 use super::queue::{Consumer, Delivery, Queues};
 use super::token::DeliveryToken;
-use crate::clock;
 use crate::plane::Attachment;
 
 /// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
@@ -102,6 +101,7 @@ impl Queues {
             }
             drop(room);
             tokio::select! {
+                biased;
                 () = ready => {}
                 () = self.inner.stop.cancelled() => return Err(ServiceError::Stopped),
             }
@@ -172,7 +172,7 @@ impl Queues {
             return Ok(());
         }
         inner.plane.with(|plane| {
-            let now = clock::now();
+            let now = inner.plane.now();
             for delivery in deliveries {
                 plane.release(delivery.token.place, now);
             }
@@ -184,7 +184,7 @@ impl Queues {
     pub(super) async fn look(&self, look: Look) -> Result<Found<'_>, ServiceError> {
         let plane = &self.inner.plane;
         let mut leased = Vec::new();
-        let (now, queue) = (clock::now(), look.queue);
+        let (now, queue) = (plane.now(), look.queue);
         plane.with(|plane| plane.lease(queue, look.consumer, look.messages, look.lease_ms, now, &mut leased));
         if leased.len() == look.messages {
             // There may be more, and one wake-up came for all of it.
@@ -194,7 +194,7 @@ impl Queues {
         let records = self.records(&held.leased).await?;
         let salt = self.salt()?;
         // Not before it was read: reading may have taken longer than the message had to live.
-        let now = clock::now();
+        let now = plane.now();
         let mut found = Found {
             looked: held.leased.len(),
             lives: false,
@@ -298,7 +298,7 @@ impl Queues {
         if let Some(records) = read(&log, ReadMode::Cached).map_err(failed)? {
             return Ok(records);
         }
-        let records = tokio::task::spawn_blocking(move || read(&log, ReadMode::Disk))
+        let records = boltq_raft::blocking(move || read(&log, ReadMode::Disk))
             .await
             .map_err(|_| ServiceError::Stopped)?;
         Ok(records.map_err(failed)?.unwrap_or_default())
@@ -336,8 +336,8 @@ pub(super) struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if !self.leased.is_empty() {
+            let now = self.queues.inner.plane.now();
             self.queues.inner.plane.with(|plane| {
-                let now = clock::now();
                 for leased in &self.leased {
                     plane.release(leased.place, now);
                 }

@@ -2,4 +2,4 @@
 
 mod timer;
 
-pub(crate) use timer::run_timer;
+pub use timer::run_timer;

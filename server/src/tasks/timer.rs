@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use boltq_queue::Claim;
 
-use crate::clock;
 use crate::plane::QueuePlane;
 use crate::service::{Queues, ServiceError};
 
@@ -21,14 +20,14 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// their time, and the others should not be late for it.
 const STORING_POLL: Duration = Duration::from_millis(5);
 
-/// Runs until it is dropped.
-pub(crate) async fn run_timer(queues: Queues, plane: Arc<QueuePlane>) {
+/// Runs until it is dropped. One for each plane.
+pub async fn run_timer(queues: Queues, plane: Arc<QueuePlane>) {
     tokio::join!(keep_time(&queues, &plane), queues.sweep());
 }
 
 async fn keep_time(queues: &Queues, plane: &QueuePlane) {
     loop {
-        let now = clock::now();
+        let now = plane.now();
         let mut timed_out = Vec::new();
         let next = plane.tick(now, &mut timed_out, TIMED_OUT_MAX);
         if !timed_out.is_empty() {
@@ -36,9 +35,10 @@ async fn keep_time(queues: &Queues, plane: &QueuePlane) {
             continue;
         }
         let sleep = next.map_or(SLEEP_MAX, |next| {
-            Duration::from_millis(next.since(clock::now())).min(SLEEP_MAX)
+            Duration::from_millis(next.since(plane.now())).min(SLEEP_MAX)
         });
         tokio::select! {
+            biased;
             () = tokio::time::sleep(sleep) => {}
             () = plane.earlier() => {}
         }
@@ -50,8 +50,12 @@ async fn fail(queues: &Queues, plane: &QueuePlane, timed_out: Vec<Claim>) {
     let mut failing = pin!(queues.fail_timed_out(timed_out));
     let failed = loop {
         tokio::select! {
+            biased;
             failed = &mut failing => break failed,
-            () = tokio::time::sleep(STORING_POLL) => plane.with(|plane| plane.wake_due(clock::now(), TIMED_OUT_MAX)),
+            () = tokio::time::sleep(STORING_POLL) => {
+                let now = plane.now();
+                plane.with(|plane| plane.wake_due(now, TIMED_OUT_MAX));
+            }
         }
     };
     if let Err((error, messages)) = failed {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::network::{Host, Network};
 use super::server::{local, spawn, spawn_on};
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -45,6 +45,8 @@ pub struct Cluster {
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
+    /// A disk of its own for its data, if it has one. Unmounted before its directory goes.
+    disk: Option<SmallDisk>,
     directory: Arc<Directory>,
     admin: SocketAddr,
     messaging: SocketAddr,
@@ -57,6 +59,8 @@ pub struct ClusterNode {
     secret: String,
     /// What clients show; empty as long as it was not started.
     api_key: String,
+    /// What it has for itself.
+    settings: Vec<(String, Value)>,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -93,6 +97,23 @@ impl Cluster {
     pub fn start_on(network: &Network, count: u8) -> Self {
         let nodes = (1..=count).map(|number| ClusterNode::on(network.host(number)));
         Self::start_nodes(nodes.collect(), &ServerOptions::disk())
+    }
+
+    /// As [`Cluster::start_with`], each node with a disk of so many MiB, those with 0 without one of their own. `None` where
+    /// mounting is not allowed.
+    ///
+    /// # Panics
+    /// When they do not become a cluster in time.
+    pub fn start_on_disks(mib: &[usize], options: &ServerOptions) -> Option<Self> {
+        let mut nodes = Vec::new();
+        for (number, mib) in (1..).zip(mib) {
+            let mut node = ClusterNode::new(number, true);
+            if *mib > 0 {
+                node.disk = Some(SmallDisk::mount(&node.directory.data(), *mib)?);
+            }
+            nodes.push(node);
+        }
+        Some(Self::start_nodes(nodes, options))
     }
 
     fn start_nodes(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
@@ -159,6 +180,8 @@ impl Cluster {
             .set("cluster.seeds", Value::Array(seeds));
         let api_key = options.get("security.api_key").and_then(Value::as_str);
         node.api_key = api_key.unwrap_or_default().to_owned();
+        let own = node.settings.iter();
+        let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -166,6 +189,11 @@ impl Cluster {
             None => spawn(&options, &config, directory, &log),
             Some(host) => spawn_on(host, &config, directory, &log),
         });
+    }
+
+    /// From its next start on, the node has this for itself, whatever the others have.
+    pub fn configure(&mut self, index: usize, key: &str, value: impl Into<Value>) {
+        self.nodes[index].settings.push((key.to_owned(), value.into()));
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -388,6 +416,7 @@ impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
         Self {
             name: format!("n{number}"),
+            disk: None,
             directory: Arc::new(Directory::new()),
             admin: local(free_port()),
             messaging: local(free_port()),
@@ -397,6 +426,7 @@ impl ClusterNode {
             member: true,
             secret: SECRET.to_owned(),
             api_key: String::new(),
+            settings: Vec::new(),
             host: None,
             process: Process::Stopped,
         }
@@ -442,6 +472,14 @@ impl ClusterNode {
     /// Whether it runs and is not paused.
     pub fn runs(&self) -> bool {
         matches!(self.process, Process::Running(_))
+    }
+
+    /// The disk of its own.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("a disk of its own")
     }
 
     /// Figures of the process, if there is one.

@@ -10,6 +10,7 @@ mod cache;
 mod departed;
 mod doors;
 mod failover;
+mod full_disk;
 mod load;
 mod membership;
 mod reads;

@@ -316,7 +316,13 @@ impl Wal {
     pub(crate) fn turn(&self, tidied: impl Fn()) -> bool {
         let wrote = self.writer.lock().turn(self);
         let kept = self.keeper.lock().turn(self, tidied);
+        self.writing.end();
         wrote || kept
+    }
+
+    /// Without threads, counts from now on how long the next turn takes.
+    pub(crate) fn begin_turn(&self) {
+        self.writing.begin(self.clock.now());
     }
 
     /// Whether a turn finds something to do.

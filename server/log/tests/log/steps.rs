@@ -366,3 +366,20 @@ fn entries_are_read_from_where_each_of_them_is() {
     let read: Vec<_> = read.into_iter().map(|entry| entry.data).collect();
     assert_eq!(read, [data(1), data(2), data(3)], "the third one is not written yet");
 }
+
+#[test]
+fn a_log_counts_how_long_a_step_is_under_way() {
+    let files = SimFiles::new();
+    let (log, steps) = open_stepped(&files);
+    run(&steps);
+    let group = log.group(GROUP);
+    let outcome = submit(&group, 1, Bytes::new());
+    steps.set_time(Duration::from_secs(5));
+    assert_eq!(group.stalled(), Duration::ZERO, "nobody has begun");
+    steps.begin();
+    steps.set_time(Duration::from_secs(8));
+    assert_eq!(group.stalled(), Duration::from_secs(3));
+    assert!(steps.step());
+    outcome.try_recv().unwrap().unwrap();
+    assert_eq!(group.stalled(), Duration::ZERO);
+}

@@ -71,6 +71,8 @@ fn numbers_of_leases_rise_on_a_node_that_leads_again_even_if_its_clock_stood_sti
     fixture.plane.lead(Term(1), fixture.now);
     let new = fixture.lease("q", BOB, 1)[0];
     assert!(new.lease > old.lease);
+    let first = fixture.plane.first_lease();
+    assert!(first > old.lease && first <= new.lease, "{first:?}");
     fixture.plane.follow();
     fixture.plane.lead(Term(1), Millis(0));
     let last = fixture.lease("q", BOB, 1)[0];
@@ -82,6 +84,27 @@ fn numbers_of_leases_rise_on_a_node_that_leads_again_even_if_its_clock_stood_sti
     assert!(other.lease("q", BOB, 1)[0].lease > last.lease);
     fixture.plane.lead(Term(u64::MAX), Millis::MAX);
     assert_eq!(fixture.lease("q", BOB, 1).len(), 1);
+}
+
+/// Raft as openraft has it may elect two in a term.
+#[test]
+fn a_lease_of_another_leader_of_the_term_is_an_earlier_one_too() {
+    let mut fixture = Fixture::new();
+    fixture.publish_plain("q", 1);
+    fixture.plane.lead_by_chance(Term(7), fixture.now, 3 << 40);
+    let old = fixture.lease("q", ANN, 1)[0];
+    let mut other = Fixture::new();
+    other.publish_plain("q", 1);
+    other.plane.lead_by_chance(Term(7), other.now, 5 << 40);
+    let new = other.lease("q", BOB, 1)[0];
+    assert_eq!(new.place, old.place);
+    assert_eq!(other.plane.claim(token(old), other.now), Err(ClaimError::LeaseLost));
+    other.ack(token(new));
+    // Wherever they begin, they are below those of the next term.
+    other.plane.lead_by_chance(Term(7), other.now, u64::MAX);
+    let last = other.plane.first_lease();
+    other.plane.lead_by_chance(Term(8), other.now, 0);
+    assert!(other.plane.first_lease() > last);
 }
 
 #[test]

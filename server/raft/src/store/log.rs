@@ -32,6 +32,8 @@ pub(crate) struct LogStore {
     log: GroupLog,
     installing: Arc<Installing>,
     progress: Arc<Progress>,
+    #[cfg(feature = "sim")]
+    kept: crate::sim::KeptTail,
 }
 
 impl LogStore {
@@ -40,6 +42,8 @@ impl LogStore {
             log,
             installing,
             progress,
+            #[cfg(feature = "sim")]
+            kept: crate::sim::KeptTail::default(),
         }
     }
 
@@ -81,15 +85,30 @@ impl LogStore {
             );
             match finished.await {
                 Ok(Err(error @ AppendError::OutOfSpace { .. })) => self.wait_for_room(&error).await,
-                Ok(result) => return result.map_err(io::Error::other),
+                Ok(result) => {
+                    self.has_room();
+                    return result.map_err(io::Error::other);
+                }
                 Err(_) => return Err(io::Error::other("the log was closed")),
             }
         }
     }
 
+    fn has_room(&self) {
+        if self.progress.waits_for_room.lock().take().is_some() {
+            tracing::info!(group = %self.log.id(), "the log has room again");
+        }
+    }
+
     /// A full device is no failure: what is to be written waits. To openraft it would be the end of the group.
     async fn wait_for_room(&self, error: &AppendError) {
-        tracing::warn!(group = %self.log.id(), %error, "the log waits for room; until there is, this group does nothing");
+        {
+            let mut since = self.progress.waits_for_room.lock();
+            if since.is_none() {
+                *since = Some(tokio::time::Instant::now());
+                tracing::warn!(group = %self.log.id(), %error, "the log waits for room; until there is, this group does nothing");
+            }
+        }
         tokio::time::sleep(ROOM_RETRY).await;
     }
 }
@@ -194,6 +213,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             .inspect(|entry| logged.extend(awaited(entry)))
             .map(to_entry)
             .collect();
+        #[cfg(feature = "sim")]
+        let entries = self.kept.instead_of(entries);
         if let Some(first) = entries.first() {
             self.reach(first.id.index).await;
         }
@@ -203,13 +224,20 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let (refused, completion) = completion(callback.clone(), logged.clone(), self.progress.clone());
             self.log.append(entries.clone(), completion);
             let refusal = refused.lock().take();
-            let Some(error) = refusal else { return Ok(()) };
+            let Some(error) = refusal else {
+                self.has_room();
+                return Ok(());
+            };
             self.wait_for_room(&error).await;
         }
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let last = last.map(|id| to_entry_id(&id).index);
+        #[cfg(feature = "sim")]
+        if self.kept.keep(&self.log) {
+            return Ok(());
+        }
         self.durable(|log, done| log.truncate_after(last, done)).await
     }
 

@@ -17,6 +17,7 @@ use super::invalid_data;
 use crate::encoding::{read_stored_membership, to_entry_id, to_log_id, write_stored_membership};
 use crate::entry::Commands;
 use crate::group::{GroupHandler, Progress};
+use crate::runtime::blocking;
 use crate::snapshot::{Received, SnapshotData};
 use crate::types::{EntryData, LogId, Outcomes, RaftEntry, SnapshotMeta, StoredMembership, TypeConfig};
 
@@ -78,7 +79,7 @@ impl<H: GroupHandler> MachineStore<H> {
     /// Replaces everything by the snapshot of another node, first in the log, then in memory.
     async fn take_over(&mut self, meta: &SnapshotMeta, received: Received) -> Result<(), io::Error> {
         let state = received.state.clone();
-        let committed = tokio::task::spawn_blocking(move || received.commit()).await;
+        let committed = blocking(move || received.commit()).await;
         committed.map_err(io::Error::other)?.map_err(io::Error::other)?;
         self.handler.restore(&state).map_err(invalid_data)?;
         self.applied = meta.last_log_id;
@@ -199,7 +200,7 @@ impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         if let Some(taken) = self.taken.take() {
-            let written = tokio::task::spawn_blocking(move || taken.write()).await;
+            let written = blocking(move || taken.write()).await;
             written.map_err(io::Error::other)?.map_err(io::Error::other)?;
         }
         current(&self.log)?.ok_or_else(|| io::Error::other("no checkpoint was written yet"))

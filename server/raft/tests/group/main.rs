@@ -6,6 +6,8 @@ mod alone;
 mod answering;
 mod cluster;
 mod figures;
+mod leases;
 mod openraft;
 mod reads;
+mod room;
 mod support;

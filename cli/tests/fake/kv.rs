@@ -1,5 +1,7 @@
 //! The cache of the fake: `k` has a value of version 7, nothing else has one.
 
+use std::collections::HashMap;
+
 use boltq_proto::kv::v1::kv_service_server::KvService;
 use boltq_proto::kv::v1::set_request::Condition;
 use boltq_proto::kv::v1::watch_response::Event;
@@ -36,7 +38,7 @@ fn entry() -> Entry {
 }
 
 fn not_met() -> Status {
-    let metadata = [("version".to_owned(), VERSION.to_string())].into();
+    let metadata: HashMap<String, String> = [("version".to_owned(), VERSION.to_string())].into();
     let info = ErrorDetails::with_error_info("CONDITION_NOT_MET", "boltq", metadata);
     let text = format!("condition not met: the value has version {VERSION}");
     Status::with_error_details(Code::FailedPrecondition, text, info)

@@ -170,7 +170,7 @@ impl<H: GroupHandler> Group<H> {
             }
         }
         // The group is gone, and tells its callers.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// As [`Group::holds_lease`]; if that is not certain, asks the others.

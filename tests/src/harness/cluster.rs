@@ -57,10 +57,10 @@ pub struct ClusterNode {
     /// Whether it is to be in the cluster.
     member: bool,
     secret: String,
-    /// What clients show; empty as long as it was not started.
-    api_key: String,
     /// What it has for itself.
     settings: Vec<(String, Value)>,
+    /// What clients show; empty as long as it was not started.
+    api_key: String,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -178,10 +178,10 @@ impl Cluster {
             .set("cluster.bootstrap", node.bootstrap)
             .set("cluster.non_voter", !node.voter)
             .set("cluster.seeds", Value::Array(seeds));
-        let api_key = options.get("security.api_key").and_then(Value::as_str);
-        node.api_key = api_key.unwrap_or_default().to_owned();
         let own = node.settings.iter();
         let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
+        let api_key = options.get("security.api_key").and_then(Value::as_str);
+        node.api_key = api_key.unwrap_or_default().to_owned();
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -425,8 +425,8 @@ impl ClusterNode {
             bootstrap: false,
             member: true,
             secret: SECRET.to_owned(),
-            api_key: String::new(),
             settings: Vec::new(),
+            api_key: String::new(),
             host: None,
             process: Process::Stopped,
         }

@@ -1,6 +1,7 @@
 //! What was typed, checked as far as that is possible without a server.
 
 mod duration;
+mod kv;
 mod rewrite;
 mod routing;
 
@@ -13,6 +14,7 @@ use boltq_proto::queue::v1 as wire;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Declare exchanges, bind queues to them and publish
     #[command(subcommand)]
     Exchange(Exchange),
+    /// The key-value cache
+    #[command(subcommand)]
+    Kv(Kv),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),

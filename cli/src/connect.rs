@@ -8,6 +8,7 @@ use std::time::Duration;
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
 use boltq_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use boltq_proto::exchange::v1::exchange_service_client::ExchangeServiceClient;
+use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use tokio::time::timeout;
@@ -99,6 +100,11 @@ impl Server {
 
     pub(crate) fn admin(&self) -> AdminServiceClient<Wire> {
         AdminServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn kv(&self) -> KvServiceClient<Wire> {
+        KvServiceClient::with_interceptor(self.channel.clone(), self.key.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 

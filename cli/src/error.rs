@@ -46,6 +46,9 @@ pub(crate) enum CliError {
     /// Some of the ids that were to be settled were not.
     #[error("{}", not_settled(.0))]
     NotSettled(Vec<Unsettled>),
+    /// A script has to notice that, and not take it for an empty value.
+    #[error("{key:?} has no value")]
+    NoValue { key: String },
     /// The health check says so.
     #[error("the server is not serving: {0}")]
     NotServing(&'static str),
@@ -88,6 +91,7 @@ impl CliError {
             | Self::Output(_)
             | Self::NotAllPublished { .. }
             | Self::NotSettled(_)
+            | Self::NoValue { .. }
             | Self::NotServing(_) => EXIT_FAILED,
         }
     }
@@ -145,6 +149,8 @@ fn hint(reason: &str, status: &Status, retry_after: Option<Duration>) -> Option<
     match (reason, status.code()) {
         ("QUEUE_NOT_FOUND" | "DEAD_LETTERS_NOT_FOUND", _) => Some("see `boltq queue list`".to_owned()),
         ("NODE_NOT_FOUND" | "GROUP_NOT_FOUND", _) => Some("see `boltq cluster status`".to_owned()),
+        ("CACHE_NOT_ENABLED", _) => Some("start the server with cache.enabled".to_owned()),
+        ("WATCH_TOO_SLOW", _) => Some("start again with --initial".to_owned()),
         ("CLUSTERING_NOT_ENABLED", _) => Some("start the server with cluster.enabled".to_owned()),
         (_, Code::Unauthenticated) => Some("set BOLTQ_API_KEY to the key of the server".to_owned()),
         (_, Code::Unimplemented) => {

@@ -2,11 +2,11 @@
 
 use boltq_core::{Applied, DecodeError, Millis, StateMachine};
 use boltq_kv::command::{self, Condition, TimeToLive};
-use boltq_kv::{Cache, Outcome, Pattern};
+use boltq_kv::{Cache, Outcome, Pattern, Totals};
 use bytes::BytesMut;
 
 /// Half of what a snapshot may say.
-const VERSION_MAX: u64 = 1 << 61;
+const COUNT_MAX: u64 = 1 << 61;
 
 /// Applies a command, and checks that one that is refused changes nothing.
 pub fn apply(cache: &mut Cache, time: Millis, command: &[u8]) -> Result<Outcome, DecodeError> {
@@ -23,10 +23,10 @@ pub fn apply(cache: &mut Cache, time: Millis, command: &[u8]) -> Result<Outcome,
 /// Reads and changes it in every way, and checks that what it counts agrees with what it has, and that the state survives
 /// being written and read.
 pub fn exercise(mut cache: Cache, now: Millis) {
-    check(&cache, now);
-    if cache.version() > VERSION_MAX {
+    if counts_too_much(&cache) {
         return;
     }
+    check(&cache, now);
     let run = |cache: &mut Cache, write: &dyn Fn(&mut BytesMut)| {
         let mut out = BytesMut::new();
         write(&mut out);
@@ -52,6 +52,18 @@ pub fn exercise(mut cache: Cache, now: Millis) {
     check(&cache, Millis::MAX);
     run(&mut cache, &|out| command::flush(out));
     assert_eq!((cache.bytes(), cache.len(now)), (0, 0));
+}
+
+/// Whether a count was forged to be where a few more are not read any more. No cache gets there.
+fn counts_too_much(cache: &Cache) -> bool {
+    let Totals {
+        sets,
+        deletes,
+        expired,
+        evicted,
+    } = cache.totals();
+    let all = [cache.version(), sets, deletes, expired, evicted];
+    all.iter().any(|count| *count > COUNT_MAX)
 }
 
 fn check(cache: &Cache, now: Millis) {

@@ -6,6 +6,7 @@ mod consume;
 mod exchange;
 mod follow;
 mod health;
+mod kv;
 mod lines;
 mod nack;
 mod publish;
@@ -47,6 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Queue(queue) => queue::run(&mut context, queue).await,
         Command::Topic(topic) => topic::run(&mut context, topic).await,
         Command::Exchange(exchange) => exchange::run(&mut context, exchange).await,
+        Command::Kv(kv) => kv::run(&mut context, kv).await,
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
     };
     let flushed = context.printer.flush();

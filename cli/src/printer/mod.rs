@@ -5,6 +5,7 @@
 
 mod cluster;
 mod json;
+mod kv;
 mod plain;
 mod routing;
 mod table;
@@ -22,6 +23,9 @@ use crate::args::Format;
 use crate::error::CliError;
 
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
+pub(crate) use kv::{
+    KvChange, KvDeleted, KvEntry, KvExists, KvExpires, KvFlushed, KvIncremented, KvKey, KvSet, KvStats,
+};
 pub(crate) use plain::printable_lines;
 pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
 

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::plain::{directed, printable};
 use super::{
-    BulkPublished, Delivered, Health, Payload, Published, PublishedId, Purged, Queue, Queues, Settled, Show, Stats,
-    Storage, json,
+    BulkPublished, Delivered, Health, Published, PublishedId, Purged, Queue, Queues, Settled, Show, Stats, Storage,
+    json,
 };
 
 /// The table is given, the JSON is the one line that serde makes of the fields.
@@ -28,6 +28,8 @@ macro_rules! show {
         }
     };
 }
+
+pub(super) use show;
 
 show!(Published<'_>, |published, out| writeln!(
     out,
@@ -168,21 +170,21 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
     for (key, value) in headers {
         writeln!(out, "header    {}={}", printable(key), printable(value))?;
     }
-    match text(payload) {
+    match lines_of_text(&payload.bytes, "          ") {
         Some(text) => writeln!(out, "payload   {text}")?,
         None => writeln!(out, "base64    {}", STANDARD.encode(&payload.bytes))?,
     }
     writeln!(out)
 }
 
-/// A payload that a terminal shows as it is. Control characters could move its cursor and hide what was printed. Lines after
-/// the first stand below it, so that none can pass for one of ours.
-fn text(payload: &Payload) -> Option<String> {
-    let text = std::str::from_utf8(&payload.bytes).ok()?.replace("\r\n", "\n");
+/// Bytes that a terminal shows as they are. Control characters could move its cursor and hide what was printed. Lines after
+/// the first stand behind `indent`, below it, so that none can pass for one of ours.
+pub(super) fn lines_of_text(bytes: &[u8], indent: &str) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?.replace("\r\n", "\n");
     let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     text.chars()
         .all(is_text)
-        .then(|| directed(&text).replace('\n', "\n          "))
+        .then(|| directed(&text).replace('\n', &format!("\n{indent}")))
 }
 
 fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {

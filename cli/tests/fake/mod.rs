@@ -1,6 +1,8 @@
 //! A server that answers by the book and remembers what it was asked. It shows what the command line sends and how it
 //! takes answers; what a real server does is shown by the suites of the workspace.
 
+mod kv;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
@@ -14,6 +16,7 @@ use boltq_proto::cluster::v1::{
     GetStatusRequest, GetStatusResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Node,
     TransferLeadershipRequest, TransferLeadershipResponse,
 };
+use boltq_proto::kv::v1::kv_service_server::KvServiceServer;
 use boltq_proto::queue::v1::queue_service_server::{QueueService, QueueServiceServer};
 use boltq_proto::queue::v1::subscribe_request::Request as Event;
 use boltq_proto::queue::v1::*;
@@ -23,6 +26,8 @@ use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
+
+pub(crate) use self::kv::KvAsked;
 
 pub(crate) const ID: &str = "01010101010101010101010101010101";
 /// Settling this one fails.
@@ -50,6 +55,7 @@ pub(crate) struct Asked {
     pub(crate) transferred: Vec<TransferLeadershipRequest>,
     /// Of the calls that only look, whether each had to be current.
     pub(crate) linearizable: Vec<bool>,
+    pub(crate) kv: Vec<KvAsked>,
 }
 
 #[derive(Clone, Default)]
@@ -84,6 +90,7 @@ impl Fake {
                     .add_service(health)
                     .add_service(AdminServiceServer::new(serving.clone()))
                     .add_service(ClusterServiceServer::new(serving.clone()))
+                    .add_service(KvServiceServer::new(serving.clone()))
                     .add_service(QueueServiceServer::new(serving));
                 router
                     .serve_with_incoming(TcpListenerStream::new(listener))

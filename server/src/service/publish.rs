@@ -141,7 +141,7 @@ impl Queues {
 
     /// Whether this node takes messages. Who leads is asked first: that this one has no room is nothing to a publisher whose
     /// messages another one would take.
-    fn check_takes(&self) -> Result<(), ServiceError> {
+    pub(super) fn check_takes(&self) -> Result<(), ServiceError> {
         if !self.is_leading() {
             return Err(self.not_leader());
         }

@@ -1,14 +1,14 @@
 //! The key-value cache of a cluster: any node takes any call, and what was answered is there whoever leads.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::kv::v1::watch_response::Event;
 use boltq_proto::kv::v1::{DeleteRequest, GetRequest, IncrementRequest, KeysRequest, SetRequest, WatchRequest};
 use boltq_tests::harness::grpc::{channel, reason};
-use boltq_tests::harness::{Cluster, ServerOptions, eventually_async, http, within};
+use boltq_tests::harness::{Cluster, ServerOptions, eventually, eventually_async, http, within};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -49,15 +49,40 @@ async fn at_last<T, F: Future<Output = Result<T, Status>>>(mut ask: impl FnMut()
     .await
 }
 
+/// As [`set`], as soon as there is a leader: leadership may be handed over at any time, to spread it evenly.
+async fn put(client: &KvClient, key: &str, value: &str) -> u64 {
+    at_last(|| {
+        let (mut client, key, value) = (client.clone(), key.to_owned(), value.to_owned());
+        async move { set(&mut client, &key, &value).await }
+    })
+    .await
+}
+
+/// As [`get`], as soon as there is a leader.
+async fn read(client: &KvClient, key: &str) -> Option<String> {
+    at_last(|| {
+        let (mut client, key) = (client.clone(), key.to_owned());
+        async move { get(&mut client, &key).await }
+    })
+    .await
+}
+
+fn ask(node: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Value) {
+    eventually(SOON, "an answer", || {
+        let path = format!("/cache/{path}");
+        let response = http::request(node, method, &path, &[], body.as_bytes()).ok()?;
+        let answer = (response.status, response.json());
+        let waits = answer.0 == 503 && answer.1["error"] != "cache not enabled";
+        (!waits).then_some(answer)
+    })
+}
+
 fn post(node: SocketAddr, route: &str, body: &Value) -> (u16, Value) {
-    let path = format!("/cache/{route}");
-    let response = http::request(node, "POST", &path, &[], body.to_string().as_bytes()).unwrap();
-    (response.status, response.json())
+    ask(node, "POST", route, &body.to_string())
 }
 
 fn look(node: SocketAddr, path: &str) -> (u16, Value) {
-    let response = http::get(node, &format!("/cache/{path}")).unwrap();
-    (response.status, response.json())
+    ask(node, "GET", path, "")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,16 +92,17 @@ async fn any_node_takes_any_call_by_both_doors() {
     cluster.await_settled();
     let admins: Vec<SocketAddr> = cluster.nodes().iter().map(|node| node.admin()).collect();
     for (index, node) in cluster.nodes().iter().enumerate() {
-        let mut client = connect(node.messaging()).await;
-        set(&mut client, &format!("grpc{index}"), "g").await.unwrap();
+        let client = connect(node.messaging()).await;
+        put(&client, &format!("grpc{index}"), "g").await;
         let body = json!({"key": format!("http{index}"), "value": {"n": index}});
         assert_eq!(post(node.admin(), "set", &body).0, 200, "{}", node.name());
-        assert_eq!(post(node.admin(), "incr", &json!({"key": "n"})).1["value"], index + 1);
+        // One whose answer was lost may have been counted.
+        assert!(post(node.admin(), "incr", &json!({"key": "n"})).1["value"].as_u64() > Some(index as u64));
         // Whoever is asked has what was just answered.
         for other in cluster.nodes() {
-            let mut client = connect(other.messaging()).await;
+            let client = connect(other.messaging()).await;
             assert_eq!(
-                get(&mut client, &format!("http{index}")).await.unwrap(),
+                read(&client, &format!("http{index}")).await,
                 Some(json!({"n": index}).to_string())
             );
             assert_eq!(look(other.admin(), &format!("get?key=grpc{index}")).1["value"], "g");
@@ -131,11 +157,8 @@ async fn what_was_answered_is_there_when_the_leader_is_killed() {
         let follower = cluster.node(cluster.follower()).messaging();
         let mut client = connect(follower).await;
         for number in 0..20 {
-            let version = at_last(|| {
-                let mut client = client.clone();
-                async move { set(&mut client, &format!("k{round}-{number}"), "v").await }
-            });
-            newest = newest.max(version.await);
+            let version = put(&client, &format!("k{round}-{number}"), "v").await;
+            newest = newest.max(version);
             let one = IncrementRequest {
                 key: "n".to_owned(),
                 delta: None,
@@ -156,13 +179,9 @@ async fn what_was_answered_is_there_when_the_leader_is_killed() {
             async move { client.keys(all).await }
         });
         assert_eq!(keys.await.into_inner().keys.len(), 20 * (round + 1));
-        let count = get(&mut client, "n").await.unwrap().unwrap();
+        let count = read(&client, "n").await.unwrap();
         assert!(count.parse::<i64>().unwrap() >= counted, "{count} of {counted}");
-        let version = at_last(|| {
-            let mut client = client.clone();
-            async move { set(&mut client, "version", "v").await }
-        });
-        let version = version.await;
+        let version = put(&client, "version", "v").await;
         assert!(version > newest, "versions go on: {version} after {newest}");
         newest = version;
         cluster.start_node(leader);
@@ -184,15 +203,11 @@ async fn a_leader_that_was_paused_answers_nothing_that_is_old() {
     for round in 0..5 {
         let leader = cluster.leader();
         let old = connect(cluster.node(leader).messaging()).await;
-        let mut other = connect(cluster.node(cluster.follower()).messaging()).await;
-        set(&mut other, "k", &format!("old{round}")).await.unwrap();
+        let other = connect(cluster.node(cluster.follower()).messaging()).await;
+        put(&other, "k", &format!("old{round}")).await;
         cluster.pause(leader);
         let value = format!("new{round}");
-        at_last(|| {
-            let (mut other, value) = (other.clone(), value.clone());
-            async move { set(&mut other, "k", &value).await }
-        })
-        .await;
+        put(&other, "k", &value).await;
         let asked = (0..8).map(|_| {
             let mut old = old.clone();
             tokio::spawn(async move { get(&mut old, "k").await })
@@ -224,14 +239,7 @@ async fn a_follower_tells_its_watchers_what_the_leaders_do() {
         _ => (0, 1),
     };
     let client = connect(cluster.node(other).messaging()).await;
-    let write = async |value: &str| {
-        let value = value.to_owned();
-        at_last(|| {
-            let (mut client, value) = (client.clone(), value.clone());
-            async move { set(&mut client, "k", &value).await }
-        })
-        .await
-    };
+    let write = async |value: &str| put(&client, "k", value).await;
     write("1").await;
     let mut watcher = connect(cluster.node(follower).messaging()).await;
     // Nobody else is asked.
@@ -273,9 +281,9 @@ async fn a_follower_tells_its_watchers_what_the_leaders_do() {
 async fn a_node_that_joins_later_has_the_cache() {
     let options = ServerOptions::disk().set("cluster.snapshot_threshold", 20);
     let mut cluster = Cluster::start_with(1, &options);
-    let mut client = connect(cluster.node(0).messaging()).await;
+    let client = connect(cluster.node(0).messaging()).await;
     for number in 0..100 {
-        set(&mut client, &format!("k{number}"), "v").await.unwrap();
+        put(&client, &format!("k{number}"), "v").await;
     }
     let late = cluster.add(false);
     cluster.await_settled();

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use boltq_core::Millis;
 use boltq_kv::{Cache, Entry, Pattern, Totals};
 
 use super::{Kv, KvError, LOOKED_AT_MAX};
-use crate::clock;
 
 /// Reads that are told to the cache with the next write.
 const READS_MAX: usize = 1_024;
@@ -40,10 +40,10 @@ impl Kv {
         self.check(key)?;
         self.leads()?;
         let bytes = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.value.len());
-        let mut bytes_max = self.with_cache(|cache| bytes(cache.get(key, clock::now())));
+        let mut bytes_max = self.with_cache(|cache| bytes(cache.get(key, self.now())));
         let (entry, room) = loop {
             let room = room(bytes_max).await;
-            let entry = self.with_cache(|cache| cache.get(key, clock::now()).cloned());
+            let entry = self.with_cache(|cache| cache.get(key, self.now()).cloned());
             match bytes(entry.as_ref()) {
                 // It was set anew meanwhile, and somebody has got on.
                 more if more > bytes_max => bytes_max = more,
@@ -62,7 +62,7 @@ impl Kv {
     pub async fn exists(&self, key: &str) -> Result<bool, KvError> {
         self.check(key)?;
         self.leads()?;
-        let exists = self.with_cache(|cache| cache.get(key, clock::now()).is_some());
+        let exists = self.with_cache(|cache| cache.get(key, self.now()).is_some());
         self.confirm_lead().await?;
         Ok(exists)
     }
@@ -104,7 +104,7 @@ impl Kv {
         visit: &mut impl FnMut(&str, &Entry) -> ControlFlow<()>,
     ) -> Option<(String, ControlFlow<()>)> {
         self.with_cache(|cache| {
-            let now = cache.at(clock::now());
+            let now = cache.at(self.now());
             let mut keys = cache.range(pattern, after).peekable();
             let (mut last, mut enough) = (None, ControlFlow::Continue(()));
             for (key, entry) in keys.by_ref().take(LOOKED_AT_MAX) {
@@ -127,12 +127,16 @@ impl Kv {
         self.enabled().ok()?;
         let inner = &self.inner;
         Some(self.with_cache(|cache| KvStats {
-            keys: cache.len(clock::now()) as u64,
+            keys: cache.len(self.now()) as u64,
             bytes: cache.bytes(),
             hits: inner.hits.load(Ordering::Relaxed),
             misses: inner.misses.load(Ordering::Relaxed),
             totals: cache.totals(),
         }))
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        self.inner.queues.inner.plane.now()
     }
 
     pub(super) fn with_cache<R>(&self, look: impl FnOnce(&Cache) -> R) -> R {

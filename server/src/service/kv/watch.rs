@@ -17,7 +17,6 @@ use tokio::sync::broadcast::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Kv, KvError, LOOKED_AT_MAX};
-use crate::clock;
 use crate::service::ServiceError;
 
 /// How often a watcher looks whether this node still belongs to its cluster: one that does not hears of nothing.
@@ -130,7 +129,7 @@ impl KvWatch {
     #[must_use]
     pub fn entry(&self, key: &str, version: u64) -> Option<Entry> {
         self.kv.with_cache(|cache| {
-            let entry = cache.get(key, clock::now());
+            let entry = cache.get(key, self.kv.now());
             entry.filter(|entry| entry.version == version).cloned()
         })
     }
@@ -139,7 +138,7 @@ impl KvWatch {
     #[must_use]
     pub fn bytes(&self, key: &str, version: u64) -> Option<usize> {
         self.kv.with_cache(|cache| {
-            let entry = cache.get(key, clock::now());
+            let entry = cache.get(key, self.kv.now());
             let entry = entry.filter(|entry| entry.version == version);
             entry.map(|entry| entry.value.len())
         })
@@ -192,7 +191,7 @@ impl KvWatch {
     fn listed(&self, after: Option<&str>) -> Listed {
         let pattern = Pattern::parse(&self.pattern);
         self.kv.with_cache(|cache| {
-            let now = cache.at(clock::now());
+            let now = cache.at(self.kv.now());
             let mut looked_at = cache.range(pattern, after).peekable();
             let (mut keys, mut last) = (Vec::new(), None);
             for (key, entry) in looked_at.by_ref().take(LOOKED_AT_MAX) {

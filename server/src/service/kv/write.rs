@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use boltq_kv::Outcome;
 use boltq_kv::command::{self, Condition, TimeToLive};
-use boltq_log::Space;
 use boltq_raft::Proposal;
 
 use super::{Kv, KvError, VALUE_BYTES_MAX};
-use crate::clock;
 use crate::plane::Answer;
 use crate::service::ServiceError;
 
@@ -25,7 +23,7 @@ impl Kv {
         if value.len() > VALUE_BYTES_MAX {
             return Err(KvError::ValueTooLarge { bytes: value.len() });
         }
-        self.has_room()?;
+        self.inner.queues.check_takes()?;
         let mut proposal = self.proposal();
         let keys_max = self.inner.config.keys_max;
         command::set(proposal.begin(), key, value, live, condition, keys_max);
@@ -71,7 +69,7 @@ impl Kv {
     /// See [`KvError`].
     pub async fn increment(&self, key: &str, by: i64) -> Result<(i64, u64), KvError> {
         self.check(key)?;
-        self.has_room()?;
+        self.inner.queues.check_takes()?;
         let mut proposal = self.proposal();
         let keys_max = self.inner.config.keys_max;
         command::increment(proposal.begin(), key, by, TimeToLive::Unlimited, keys_max);
@@ -111,21 +109,13 @@ impl Kv {
 
     async fn sweep_all(&self) -> Result<(), KvError> {
         let queues = &self.inner.queues;
-        let wanted = || queues.is_leading() && self.with_cache(|cache| cache.has_expired(clock::now()));
+        let wanted = || queues.is_leading() && self.with_cache(|cache| cache.has_expired(self.now()));
         while wanted() {
             let mut proposal = Proposal::new();
             command::sweep(proposal.begin(), SWEPT_MAX);
             self.propose(proposal).await?;
         }
         Ok(())
-    }
-
-    /// What makes the storage larger is not taken while it is full.
-    fn has_room(&self) -> Result<(), KvError> {
-        match self.inner.queues.inner.log.space() {
-            Space::Full => Err(ServiceError::StorageFull.into()),
-            Space::Ample => Ok(()),
-        }
     }
 
     /// A proposal that begins with what was read since the last one.

@@ -9,6 +9,7 @@ const PROTOS: &[&str] = &[
     "boltq/queue/v1/queue.proto",
     "boltq/admin/v1/admin.proto",
     "boltq/cluster/v1/cluster.proto",
+    "boltq/kv/v1/kv.proto",
 ];
 /// Between nodes: not part of what reflection shows to clients.
 const INTERNAL_PROTOS: &[&str] = &["boltq/internal/v1/peer.proto"];

@@ -55,6 +55,18 @@ entries() {
     unhex "01$time$all" > "$1/all"
 }
 
+# The recorded snapshot of the cache, and the recorded commands from nothing on, into $1.
+caches() {
+    local hex name commands=""
+    hex="$(cat tests/vectors/kv/snapshot-v1.txt)"
+    unhex "$(u32 $((${#hex} / 2)))$hex" > "$1/snapshot"
+    while read -r name hex; do
+        commands+="$(u32 $((${#hex} / 2)))$hex"
+        unhex "$(u32 0)$(u32 $((${#hex} / 2)))$hex" > "$1/$name"
+    done < tests/vectors/kv/commands-v1.txt
+    unhex "$(u32 0)$commands" > "$1/all"
+}
+
 # Fills the first corpus of target $1.
 seed() {
     local target="$1" corpus="$2" file
@@ -66,6 +78,7 @@ seed() {
                 unhex "$(cat "$file")" > "$corpus/$(basename "$file")"
             done
             ;;
+        cache) caches "$corpus" ;;
         wal) cp --backup=numbered tests/vectors/log/*/wal-* "$corpus" ;;
         segment) cp --backup=numbered tests/vectors/log/*/seg-* "$corpus" ;;
         checkpoint) cp --backup=numbered tests/vectors/log/*/ckp-* "$corpus" ;;

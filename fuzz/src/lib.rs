@@ -5,6 +5,7 @@
 //! frame or entry itself, ready to become a regression test.
 
 mod allocation;
+pub mod cache;
 pub mod directory;
 pub mod pair;
 pub mod plane;

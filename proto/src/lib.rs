@@ -37,6 +37,14 @@ pub mod cluster {
     }
 }
 
+/// The key-value cache: `boltq.kv.v1`.
+pub mod kv {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.kv.v1");
+    }
+}
+
 /// Between the nodes of a cluster: `boltq.internal.v1`.
 pub mod internal {
     #[allow(missing_docs)]

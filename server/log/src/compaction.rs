@@ -3,7 +3,8 @@
 //! One pass picks some files, copies the rows that point into them, sorted by group, stream and sequence, into a segment,
 //! and then has those rows that still exist point there. Until the segment has its name on the device nothing has changed,
 //! and a crash leaves a file that the next start removes; after that, the old files stay until checkpoints that refer to
-//! them are replaced. A backlog that is read rarely and wanted as a whole is not touched.
+//! them are replaced. A backlog that is read rarely and wanted as a whole is not touched, unless it lies in many small files:
+//! each start begins a new one.
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const LOCKED_ROWS: usize = 4096;
 const SMALL_ROWS: u64 = 4096;
 /// … of less than this many bytes on average is worth a copy for the memory that its rows take.
 const SMALL_ROW_BYTES: u64 = 2 << 10;
+/// Files of less than a quarter of their full length that may be left alone.
+const SMALL_FILES_MAX: usize = 16;
 /// Time until the next attempt when a pass failed.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -166,15 +169,14 @@ fn pass(plane: &Plane, disk: &Disk) -> io::Result<bool> {
 fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
     let accounts = disk.frames.accounts.snapshot();
     let total: u64 = accounts.iter().map(|(_, account)| account.bytes).sum();
-    if total <= plane.config.compaction_threshold {
-        return None;
-    }
+    let large = total > plane.config.compaction_threshold;
     let replay_from = disk.wal.replay_from();
-    let mut worth: Vec<(FileId, Account)> = accounts
-        .into_iter()
-        .filter(|(id, account)| account.class == Class::Segment || *id < replay_from)
-        .filter(|(_, account)| is_worth_it(account))
-        .collect();
+    let is_small = |account: &Account| account.bytes < plane.config.wal_file_bytes / 4;
+    let mut worth = accounts;
+    worth.retain(|(id, account)| account.class == Class::Segment || *id < replay_from);
+    worth.retain(|(_, account)| account.rows > 0 && !account.damaged);
+    let many_small = worth.iter().filter(|(_, account)| is_small(account)).count() > SMALL_FILES_MAX;
+    worth.retain(|(_, account)| large && is_worth_it(account) || many_small && is_small(account));
     worth.sort_unstable_by_key(|(_, account)| account.live_bytes);
     let mut files = Vec::new();
     let mut live_bytes = 0;
@@ -193,7 +195,7 @@ fn is_worth_it(account: &Account) -> bool {
     // A segment is sorted already: what is small in there has no neighbours.
     let small =
         account.class == Class::Wal && account.rows > SMALL_ROWS && account.live_bytes < account.rows * SMALL_ROW_BYTES;
-    account.rows > 0 && !account.damaged && (sparse || small)
+    sparse || small
 }
 
 /// The rows that point into `files`.

@@ -62,6 +62,16 @@ impl EntryTable {
         self.slots.get(self.position(index.0)?)
     }
 
+    /// What is there, the last one first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = (u64, &Slot)> {
+        let last = self.first + self.slots.len() as u64;
+        self.slots
+            .iter()
+            .rev()
+            .zip(1..)
+            .map(move |(slot, back)| (last - back, slot))
+    }
+
     /// The id of an entry that is there, or of the last one that is purged.
     pub(crate) fn id(&self, index: LogIndex) -> Option<EntryId> {
         if let Some(purged) = self.purged.filter(|purged| purged.index == index) {

@@ -15,10 +15,12 @@ use crate::error::{AppendError, Failure, ReadError};
 use crate::frame::{self, Kind};
 use crate::index::StreamIndex;
 use crate::log::{Disk, Owner, Plane, Store};
-use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
+use crate::types::{Checkpoint, Entry, EntryId, FileId, FrameKey, RaftState, Space};
 use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
 use crate::wal::{Completion, ENTRY_PREFIX_BYTES, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
 
+/// Files that entries may lie in, if they are not as long as files are when they are full.
+const ENTRY_FILES_MAX: u64 = 16;
 /// Entries that are read at once from a file, in bytes.
 const READ_TOGETHER_BYTES: u64 = 256 << 10;
 
@@ -341,6 +343,14 @@ impl GroupLog {
         }
     }
 
+    /// As [`crate::Log::left_bytes`], of the log that the group shares with others.
+    pub fn left_bytes(&self) -> u64 {
+        match &self.plane().store {
+            Store::Memory(_) => u64::MAX,
+            Store::Disk(disk) => disk.wal.head().left_bytes(),
+        }
+    }
+
     /// How long the device has not answered while the log waits for it; zero if it does not wait. The log does not give up: a
     /// device may come back, and until then nothing is known of what it was to write.
     pub fn stalled(&self) -> Duration {
@@ -359,22 +369,31 @@ impl GroupLog {
     }
 
     /// The entry before the last `bytes` of entries; none if there is not more than that. Entries up to it can be given up, if a
-    /// checkpoint makes up for them, and `bytes` of them stay.
+    /// checkpoint makes up for them, and `bytes` of them stay: less if they lie in many files, of which each start begins one.
     pub fn before_last_bytes(&self, bytes: u64) -> Option<LogIndex> {
+        let files_max = ENTRY_FILES_MAX + bytes / self.plane().config.wal_file_bytes;
         let raft = self.group.raft.lock();
-        let (first, last) = (raft.table.first()?, raft.table.last()?.index.0);
-        let mut left = bytes;
-        for index in (first..=last).rev() {
-            let Some(slot) = raft.table.get(LogIndex(index)) else {
-                break;
-            };
+        let (mut left, mut files, mut file) = (bytes, 0, FileId::NONE);
+        for (index, slot) in raft.table.newest_first() {
+            if slot.key.file != file {
+                (files, file) = (files + 1, slot.key.file);
+            }
             let size = frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64;
-            if size > left {
+            if size > left || files > files_max {
                 return Some(LogIndex(index));
             }
             left -= size;
         }
         None
+    }
+
+    /// Whether the entries lie in so many files, of which each start begins one, that a checkpoint should make up for some of
+    /// them. Looks at all entries.
+    pub fn lies_in_many_files(&self) -> bool {
+        let raft = self.group.raft.lock();
+        let mut files: Vec<FileId> = raft.table.newest_first().map(|(_, slot)| slot.key.file).collect();
+        files.dedup();
+        files.len() as u64 > ENTRY_FILES_MAX
     }
 
     /// The newest checkpoint that is durable.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use boltq_log::Space;
+use openraft::RaftMetrics;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::Fatal;
 
@@ -14,18 +15,25 @@ use crate::types::TypeConfig;
 
 /// How long a checkpoint that failed is left alone before the next attempt.
 const CHECKPOINT_RETRY: Duration = Duration::from_secs(1);
+/// Until it is looked whether there should be a checkpoint right after the start.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// For openraft to learn of a checkpoint.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(1);
 
 impl<H: GroupHandler> Inner<H> {
     pub(crate) async fn take_checkpoints(self: Arc<Self>) {
-        let mut covered = 0;
+        let (mut covered, mut looked) = (0, false);
         loop {
             tokio::select! {
                 biased;
                 () = self.progress.checkpoint_due.notified() => {}
-                () = tokio::time::sleep(CHECKPOINT_RETRY) => {
-                    // On a full device every file counts that a checkpoint makes up for.
+                () = tokio::time::sleep(if looked { CHECKPOINT_RETRY } else { FIRST_LOOK }) => {
                     let applied = self.progress.applied_entries.load(Ordering::Relaxed);
-                    if self.log.space() == Space::Ample || applied == covered {
+                    // After a start that may be one of many, none of which lasted until a checkpoint was due.
+                    let many_files = applied > 0 && !looked && self.log.lies_in_many_files();
+                    looked |= applied > 0;
+                    // On a full device every file counts that a checkpoint makes up for.
+                    if (self.log.space() == Space::Ample || applied == covered) && !many_files {
                         continue;
                     }
                     covered = applied;
@@ -80,14 +88,28 @@ impl<H: GroupHandler> Inner<H> {
         let Some(checkpoint) = self.log.checkpoint() else {
             return Ok(());
         };
+        let index = checkpoint.applied.index;
+        let announced = self.raft.wait(Some(ANNOUNCED_WITHIN));
+        let knows =
+            |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.as_ref().is_some_and(|last| last.index() >= index.0);
+        // Otherwise it gives up less, until the next checkpoint, which may never be due.
+        if announced.metrics(knows, "checkpoint").await.is_err() {
+            return Ok(());
+        }
         let alone = {
             let metrics = self.raft.server_metrics();
             let metrics = metrics.borrow_watched();
             metrics.membership_config.membership().nodes().count() <= 1
         };
-        let kept_bytes = if alone { 0 } else { self.config.kept_entries_bytes };
+        // On a full device they are in the way of what makes room. Members that lack them get a snapshot.
+        let full = self.log.space() == Space::Full;
+        let kept_bytes = if alone || full {
+            0
+        } else {
+            self.config.kept_entries_bytes
+        };
         let upto = self.log.before_last_bytes(kept_bytes);
-        match upto.map(|upto| upto.min(checkpoint.applied.index)) {
+        match upto.map(|upto| upto.min(index)) {
             Some(upto) => self.raft.trigger().purge_log(upto.0).await,
             None => Ok(()),
         }

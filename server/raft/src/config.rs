@@ -37,7 +37,7 @@ pub struct GroupConfig {
     /// Entries since the last checkpoint before the next one is taken, whatever their bytes. Default: any number.
     pub checkpoint_interval_entries: u64,
     /// Entries that a checkpoint covers and that are kept nevertheless, in bytes of log, as long as there are other members:
-    /// a follower that was away gets them instead of a snapshot. Default 32 MiB.
+    /// a follower that was away gets them instead of a snapshot. None of them on a full device. Default 32 MiB.
     pub kept_entries_bytes: u64,
 }
 

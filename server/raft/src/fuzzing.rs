@@ -44,6 +44,8 @@ pub fn message(bytes: &Bytes) -> bool {
             wire::decode_read_index_answer(bytes),
             wire::encode_read_index_answer,
         ),
+        check(bytes, wire::decode_room_answer(bytes), wire::encode_room_answer),
+        check(bytes, wire::decode_feed_answer(bytes), |()| wire::encode_feed_answer()),
         check(bytes, SnapshotHead::decode(bytes), |head| head.encode()),
         check(bytes, read_stored_membership(bytes), |stored| {
             write_stored_membership(&stored).into()

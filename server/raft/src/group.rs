@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
@@ -26,6 +26,7 @@ use crate::proposer::Proposer;
 use crate::runtime;
 use crate::snapshot::Installing;
 use crate::standing::{Quiet, Standing};
+use crate::starving::Intake;
 use crate::store::{LogStore, MachineStore};
 use crate::transport::Transport;
 use crate::types::TypeConfig;
@@ -78,6 +79,13 @@ pub(crate) struct Progress {
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
     pub(crate) metrics: Metrics,
+    pub(crate) intake: Arc<Intake>,
+    /// See [`Group::too_few_have_room`].
+    pub(crate) too_few_have_room: AtomicBool,
+    /// Held while a member that asked for a snapshot is sent one.
+    pub(crate) feeding: tokio::sync::Mutex<()>,
+    /// openraft waits since then for the log to have room.
+    pub(crate) waits_for_room: Mutex<Option<Instant>>,
     /// What keeps this node from leading.
     pub(crate) standing: watch::Sender<Standing>,
     /// Whether the handler was told that this node leads.
@@ -96,6 +104,10 @@ impl Progress {
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
             metrics: Metrics::default(),
+            intake: Arc::default(),
+            too_few_have_room: AtomicBool::new(false),
+            feeding: tokio::sync::Mutex::default(),
+            waits_for_room: Mutex::default(),
             standing: watch::Sender::new(Standing::Fit),
             leading: watch::Sender::new(false),
         }
@@ -433,6 +445,8 @@ impl<H: GroupHandler> Inner<H> {
             runtime::spawn(proposer),
             runtime::spawn(self.clone().watch_leadership()),
             runtime::spawn(self.clone().watch_standing()),
+            runtime::spawn(self.clone().watch_room()),
+            runtime::spawn(self.clone().watch_starving()),
             runtime::spawn(self.clone().take_checkpoints()),
         ];
         self.tasks.lock().extend(tasks);

@@ -29,11 +29,13 @@ mod proposer;
 mod proposing;
 mod read;
 mod receiver;
+mod room;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
 mod standing;
+mod starving;
 mod store;
 mod transport;
 mod types;

@@ -33,7 +33,7 @@ use crate::wire::{self, Request};
 /// link of a gigabyte per second with a round trip of some milliseconds.
 const APPENDS_IN_FLIGHT_MAX: usize = 8;
 /// A follower that takes nothing of a snapshot for so long is given up, until the next attempt.
-const SNAPSHOT_PROGRESS_MAX: Duration = Duration::from_secs(10);
+pub(crate) const SNAPSHOT_PROGRESS_MAX: Duration = Duration::from_secs(10);
 
 type RpcError = RPCError<TypeConfig>;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use boltq_core::DecodeError;
-use boltq_log::GroupLog;
+use boltq_log::{GroupLog, Space};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
@@ -23,10 +23,12 @@ use crate::wire::{self, Request};
 
 impl<H: GroupHandler> Receiver for Group<H> {
     fn receive(&self, request: Bytes) -> BoxFuture<'static, Result<Bytes, String>> {
-        let (raft, heard) = (self.raft().clone(), self.heard());
+        let (group, raft, heard) = (self.clone(), self.raft().clone(), self.heard());
         Box::pin(async move {
+            let bytes = request.len();
             match Request::decode(&request).map_err(|error| unreadable(&error))? {
                 Request::Append(request) => {
+                    let _coming = group.let_entries_in(request.entries.len(), bytes).await?;
                     let answer = raft.append_entries(request).await.map_err(|error| error.to_string())?;
                     if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
                         heard();
@@ -47,6 +49,11 @@ impl<H: GroupHandler> Receiver for Group<H> {
                     Ok(wire::encode_transfer_answer(&answer))
                 }
                 Request::ReadIndex => Ok(wire::encode_read_index_answer(own_read_index::<H>(raft).await)),
+                Request::Room => Ok(wire::encode_room_answer(group.log().space() == Space::Ample)),
+                Request::Feed(node) => {
+                    group.feed(node).await?;
+                    Ok(wire::encode_feed_answer())
+                }
             }
         })
     }

@@ -6,11 +6,12 @@
 //! A leader whose device hangs can write nothing, but its heartbeats do not touch the device: it would be followed for ever, by
 //! nodes that could do better. It hands leadership over, if its part of openraft still does anything; and then it is silent,
 //! as if it had died, until the device answers: openraft may wait for a write of its own, and then nothing but silence helps.
+//! The same if what it has to write waits for room on a full device (before that, see `crate::room`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use boltq_core::{GroupId, NodeId};
+use boltq_core::GroupId;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::BoxStream;
@@ -29,6 +30,8 @@ use crate::transport::{Peer, Transport, TransportError};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long the others may take to follow another leader before this one is silent.
 const HAND_OVER: Duration = Duration::from_secs(1);
+/// How long openraft may wait for room in the log.
+const ROOM_MAX: Duration = Duration::from_secs(2);
 /// How long the others may take to say that this node still leads.
 const ASK: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,7 @@ pub(crate) enum Standing {
     CutOff,
     /// It has handed leadership to another one, since when.
     Retiring(Instant),
-    /// Its device does not answer, and so it says nothing.
+    /// Its device takes nothing, and so it says nothing.
     Silent,
 }
 
@@ -54,7 +57,9 @@ impl<H: GroupHandler> Inner<H> {
             heard = !self.leads_others() || self.hears(&self.raft.metrics().borrow_watched());
             let stalled = self.log.stalled();
             if stalled >= self.config.stall_max {
-                self.step_down(stalled).await;
+                self.step_down("the device does not answer").await;
+            } else if self.waits_for_room() {
+                self.step_down("what this node has to write waits for room").await;
             } else if heard {
                 if !self.is_retiring() {
                     self.stand(Standing::Fit);
@@ -78,14 +83,20 @@ impl<H: GroupHandler> Inner<H> {
                 tracing::warn!(%group, "no majority answers; this node does not lead until one does");
             }
             (_, Standing::Silent) => {
-                tracing::warn!(%group, "the device does not answer; this node says nothing until it does");
+                tracing::warn!(%group, "the device takes nothing; this node says nothing until it does");
             }
-            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device answers again"),
+            (Standing::Silent, Standing::Fit) => tracing::info!(%group, "the device takes writes again"),
             (Standing::CutOff, Standing::Fit) => {
                 tracing::info!(%group, "a majority answers again, or another node leads");
             }
             (_, Standing::Retiring(_) | Standing::Fit) => {}
         }
+    }
+
+    /// For long enough to have somebody else lead.
+    fn waits_for_room(&self) -> bool {
+        let since = *self.progress.waits_for_room.lock();
+        since.is_some_and(|since| since.elapsed() >= ROOM_MAX)
     }
 
     /// It still leads, as the other node has not taken over yet.
@@ -104,17 +115,18 @@ impl<H: GroupHandler> Inner<H> {
         }
     }
 
-    async fn step_down(self: &Arc<Self>, stalled: Duration) {
+    async fn step_down(self: &Arc<Self>, why: &str) {
         if !self.leads_others() || *self.progress.standing.borrow() == Standing::Silent {
             return;
         }
-        let seconds = stalled.as_secs();
-        tracing::warn!(group = %self.config.group, seconds, "the device does not answer; leadership goes to another node");
+        tracing::warn!(group = %self.config.group, why, "leadership goes to another node");
         let group = Group::from(self.clone());
-        if let Some(heir) = group.heir() {
-            // Not waited for: openraft may be waiting for the device.
-            crate::runtime::spawn(async move { group.hand_over(heir).await });
-        }
+        // Not waited for: openraft may be waiting for the device.
+        crate::runtime::spawn(async move {
+            if let Some(heir) = group.heir().await {
+                group.hand_over(heir).await;
+            }
+        });
         tokio::time::sleep(HAND_OVER).await;
         if self.leads_others() {
             self.stand(Standing::Silent);
@@ -122,7 +134,7 @@ impl<H: GroupHandler> Inner<H> {
     }
 
     /// Whether this node leads, as far as it knows, and there is somebody who could do it instead.
-    fn leads_others(&self) -> bool {
+    pub(crate) fn leads_others(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.state == ServerState::Leader && metrics.membership_config.membership().voter_ids().count() > 1
@@ -148,6 +160,19 @@ impl<H: GroupHandler> Group<H> {
             && (inner.is_alone(&metrics) || acked().is_some_and(|acked| acked.elapsed() < inner.config.election.1))
     }
 
+    /// Returns when this node finds out, from now on, that no majority answers it any more: what it has on its way is confirmed
+    /// later, or never.
+    pub async fn cut_off(&self) {
+        let mut standing = self.inner.progress.standing.subscribe();
+        while standing.changed().await.is_ok() {
+            if *standing.borrow_and_update() == Standing::CutOff {
+                return;
+            }
+        }
+        // The group is gone, and tells its callers.
+        std::future::pending::<()>().await;
+    }
+
     /// As [`Group::holds_lease`]; if that is not certain, asks the others.
     pub async fn confirm_lease(&self) -> bool {
         if self.holds_lease() {
@@ -156,16 +181,6 @@ impl<H: GroupHandler> Group<H> {
         let fit = *self.inner.progress.standing.borrow() == Standing::Fit;
         let asking = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
         fit && matches!(tokio::time::timeout(ASK, asking).await, Ok(Ok(_)))
-    }
-
-    /// The voter that has the most, of those that answer.
-    fn heir(&self) -> Option<NodeId> {
-        let own = self.node();
-        let members = self.members().into_iter();
-        let others = members.filter(|member| member.voter && member.answers && member.peer.node != own);
-        others
-            .max_by_key(|member| member.matched)
-            .map(|member| member.peer.node)
     }
 }
 
@@ -184,7 +199,7 @@ impl Quiet {
         let silent = *self.standing.borrow() == Standing::Silent;
         silent.then(|| TransportError::Unreachable {
             peer: to.clone(),
-            why: "the device of this node does not answer, and so it says nothing".to_owned(),
+            why: "the device of this node takes nothing, and so it says nothing".to_owned(),
         })
     }
 }

@@ -9,6 +9,8 @@
 //! transfer vote, u64 node, last log id ?
 //! snapshot vote, log id, u32 length, membership               (the head of a transfer, see `snapshot`)
 //! read     nothing; the answer is u8 outcome, and with an index u64
+//! room     nothing; the answer is u8, whether there is room for more
+//! feed     u64 node, that wants a snapshot; the answer is nothing, when it has it
 //!
 //! vote     u64 term, u64 node, u8 committed
 //! log id   u64 term, u64 leader, u64 index
@@ -40,6 +42,8 @@ pub(crate) enum Request {
     PreVote(VoteRequest<TypeConfig>),
     Transfer(TransferLeaderRequest<TypeConfig>),
     ReadIndex,
+    Room,
+    Feed(NodeId),
 }
 
 /// The answer to [`Request::ReadIndex`].
@@ -58,6 +62,8 @@ mod kind {
     pub(super) const TRANSFER: u8 = 4;
     pub(super) const SNAPSHOT: u8 = 5;
     pub(super) const READ_INDEX: u8 = 6;
+    pub(super) const ROOM: u8 = 7;
+    pub(super) const FEED: u8 = 8;
 }
 
 mod append {
@@ -94,6 +100,12 @@ impl Request {
                 out.freeze()
             }
             Self::ReadIndex => head(kind::READ_INDEX, 0).freeze(),
+            Self::Room => head(kind::ROOM, 0).freeze(),
+            Self::Feed(node) => {
+                let mut out = head(kind::FEED, 8);
+                out.put_u64_le(node.0);
+                out.freeze()
+            }
         }
     }
 
@@ -109,6 +121,8 @@ impl Request {
                 Self::Transfer(TransferLeaderRequest::new(from, to, read_log_id(&mut reader)?))
             }
             kind::READ_INDEX => Self::ReadIndex,
+            kind::ROOM => Self::Room,
+            kind::FEED => Self::Feed(NodeId(reader.u64("node that wants a snapshot")?)),
             kind => return Err(unknown("request kind", kind)),
         };
         reader.end("request")?;
@@ -278,6 +292,30 @@ pub(crate) fn decode_read_index_answer(bytes: &[u8]) -> Result<ReadIndex, Decode
     };
     reader.end("answer")?;
     Ok(answer)
+}
+
+pub(crate) fn encode_room_answer(room: bool) -> Bytes {
+    let mut out = head(kind::ROOM, 1);
+    out.put_u8(u8::from(room));
+    out.freeze()
+}
+
+pub(crate) fn decode_room_answer(bytes: &[u8]) -> Result<bool, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::ROOM)?;
+    let room = read_flag(&mut reader, "room")?;
+    reader.end("answer")?;
+    Ok(room)
+}
+
+pub(crate) fn encode_feed_answer() -> Bytes {
+    head(kind::FEED, 0).freeze()
+}
+
+pub(crate) fn decode_feed_answer(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    expect(&mut reader, kind::FEED)?;
+    reader.end("answer")
 }
 
 /// The head of a snapshot: whose, up to where, and the membership there.

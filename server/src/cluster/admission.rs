@@ -1,5 +1,5 @@
-//! What is refused although the command itself is in order: a leave that takes the majority away, and a node that comes as
-//! one that is there already.
+//! What is refused although the command itself is in order: what takes the majority away, a node that comes as one that is
+//! there already, and one that has other groups.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,9 +16,44 @@ use crate::peer::PeerInfo;
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 impl Cluster {
+    /// Whether the cluster can do without the vote of a node that has one.
+    pub(super) async fn check_vote_may_go(&self, node: &NodeInfo) -> Result<(), ClusterError> {
+        let registry = self.plane.registry();
+        if node.voter && registry.nodes().filter(|node| node.voter).count() == 1 {
+            return Err(ClusterError::Refused(format!(
+                "{:?} is the only voter; a cluster without one can do nothing",
+                node.name
+            )));
+        }
+        self.check_majority_without(node).await
+    }
+
+    /// A group has to be on all nodes. One that is new is refused if it would not be; one that belongs to the cluster already is
+    /// not kept from saying where it is now.
+    pub(super) fn check_groups(&self, come: &PeerInfo, address: &str) -> Result<(), ClusterError> {
+        let own = self.stream_groups();
+        // A node of an earlier version does not say.
+        let Some(other) = come.stream_groups.filter(|other| *other != own) else {
+            return Ok(());
+        };
+        if self.plane.registry().node(come.node).is_some() {
+            tracing::error!(
+                node = come.name,
+                address,
+                other,
+                own,
+                "a node has another cluster.stream_groups than this one; give all nodes the same"
+            );
+            return Ok(());
+        }
+        Err(ClusterError::Refused(format!(
+            "the node at {address} has {other} for cluster.stream_groups, and this cluster {own}; give all nodes the same"
+        )))
+    }
+
     /// Whether those who vote when a node has left can do anything: in each group that it votes in, a majority of them has to
     /// answer now. Otherwise the group would wait for nodes that are down, and the operator would hear "removed".
-    pub(super) async fn check_majority_without(&self, leaving: &NodeInfo) -> Result<(), ClusterError> {
+    async fn check_majority_without(&self, leaving: &NodeInfo) -> Result<(), ClusterError> {
         let answering = self.answering(leaving.node).await;
         let shortage = self.groups.iter().find_map(|group| {
             let members = group.members().into_iter().filter(|member| member.voter);

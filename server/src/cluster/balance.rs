@@ -1,7 +1,7 @@
 //! Spreads leadership evenly over the voters.
 //!
 //! Every group has a node that ought to lead it: groups are dealt to the voters in turn. Whoever leads a group that ought
-//! to be elsewhere hands it over, once things have been quiet for a while: after a restart leadership comes back by itself,
+//! to be elsewhere hands it over, once things have been quiet for a while, unless that node has no room: after a restart leadership comes back by itself,
 //! and while nodes come and go nothing moves.
 
 use std::sync::Arc;
@@ -44,6 +44,9 @@ pub(super) async fn keep(groups: Vec<Arc<dyn AnyGroup>>, me: NodeId, stop: Cance
             *looks += 1;
             if let Some(to) = target.filter(|_| *looks >= QUIET_LOOKS) {
                 *looks = 0;
+                if !group.has_room(to).await {
+                    continue;
+                }
                 tracing::info!(group = group_name(group.id()), to = %format_args!("{:016x}", to.0), "handing over leadership, to spread it evenly");
                 group.hand_over(to).await;
             }
@@ -61,19 +64,15 @@ fn target(group: &dyn AnyGroup, index: usize, me: NodeId) -> Option<NodeId> {
     (matched.0 + LAG_MAX >= last.0).then_some(preferred.peer.node)
 }
 
-/// Hands over everything that this node leads, to whoever has most of it, and waits until it is done or `within` is over.
-pub(super) async fn hand_over_all(groups: &[Arc<dyn AnyGroup>], me: NodeId, within: Duration) {
+/// Hands over everything that this node leads, to whoever can best lead it, and waits until it is done or `within` is over.
+pub(super) async fn hand_over_all(groups: &[Arc<dyn AnyGroup>], within: Duration) {
     let done = async {
         loop {
             let mut leading = false;
             for group in groups.iter().filter(|group| group.status().leading) {
-                let members = group.members();
-                let others = members
-                    .iter()
-                    .filter(|member| member.voter && member.answers && member.peer.node != me);
-                if let Some(best) = others.max_by_key(|member| member.matched) {
+                if let Some(heir) = group.heir().await {
                     leading = true;
-                    group.hand_over(best.peer.node).await;
+                    group.hand_over(heir).await;
                 }
             }
             if !leading {

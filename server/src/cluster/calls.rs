@@ -134,6 +134,12 @@ impl Cluster {
         };
         let id = self.group_ids().into_iter().find(|id| group_name(*id) == group);
         let id = id.ok_or(ClusterError::UnknownGroup(group))?;
+        if self.group(id).is_some_and(|group| group.members().is_empty()) {
+            return Err(ClusterError::Refused(format!(
+                "the group {} has no members as far as this node knows; have all nodes the same cluster.stream_groups?",
+                group_name(id)
+            )));
+        }
         let call = Call::Transfer {
             group: id.0,
             to: to.to_owned(),
@@ -258,6 +264,10 @@ impl Cluster {
         }
         self.check_name_is_free(&info.name, info.node).await?;
         self.check_is_no_copy(&info, address).await?;
+        self.check_groups(&info, address)?;
+        if let Some(known) = self.plane.registry().node(info.node).filter(|_| !voter) {
+            self.check_vote_may_go(known).await?;
+        }
         let node = NodeInfo {
             node: info.node,
             name: info.name.clone(),
@@ -306,12 +316,7 @@ impl Cluster {
         let node = registry
             .named(name)
             .ok_or_else(|| ClusterError::UnknownNode(name.to_owned()))?;
-        if node.voter && registry.nodes().filter(|node| node.voter).count() == 1 {
-            return Err(ClusterError::Refused(format!(
-                "{name:?} is the only voter; a cluster without one can do nothing"
-            )));
-        }
-        self.check_majority_without(node).await?;
+        self.check_vote_may_go(node).await?;
         self.unregister(node.node).await?;
         tracing::info!(node = name, "left the cluster");
         Ok(name.to_owned())
@@ -327,7 +332,7 @@ impl Cluster {
                 why: "this node does not lead it".to_owned(),
             });
         }
-        let target = self.transfer_target(&**group, to)?;
+        let target = self.transfer_target(&**group, to).await?;
         if target == self.me.node {
             return Ok(self.me.name.clone());
         }
@@ -346,22 +351,21 @@ impl Cluster {
         Ok(registry.node(target).map(|node| node.name.clone()).unwrap_or_default())
     }
 
-    fn transfer_target(&self, group: &dyn AnyGroup, to: &str) -> Result<NodeId, ClusterError> {
-        let members = group.members();
-        let voters = || members.iter().filter(|member| member.voter);
+    async fn transfer_target(&self, group: &dyn AnyGroup, to: &str) -> Result<NodeId, ClusterError> {
         if to.is_empty() {
-            let others = voters().filter(|member| member.peer.node != self.me.node && member.answers);
-            let best = others.max_by_key(|member| member.matched);
-            return best
-                .map(|member| member.peer.node)
-                .ok_or_else(|| ClusterError::Refused("there is no other voter that answers".to_owned()));
+            let none = || ClusterError::Refused("there is no other voter that answers".to_owned());
+            return group.heir().await.ok_or_else(none);
         }
         let registry = self.plane.registry();
         let node = registry
             .named(to)
             .ok_or_else(|| ClusterError::UnknownNode(to.to_owned()))?
             .node;
-        if voters().any(|member| member.peer.node == node) {
+        if group
+            .members()
+            .iter()
+            .any(|member| member.voter && member.peer.node == node)
+        {
             Ok(node)
         } else {
             Err(ClusterError::Refused(format!("{to:?} does not vote in this group")))

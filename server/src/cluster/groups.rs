@@ -39,6 +39,10 @@ pub trait AnyGroup: Send + Sync {
     fn is_changing(&self) -> bool;
     /// See [`Group::hand_over`].
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()>;
+    /// See [`Group::heir`].
+    fn heir(&self) -> BoxFuture<'_, Option<NodeId>>;
+    /// See [`Group::has_room`].
+    fn has_room(&self, node: NodeId) -> BoxFuture<'_, bool>;
     /// See [`Group::add_learner`].
     fn add_learner<'a>(&'a self, peer: &'a Peer) -> BoxFuture<'a, Result<(), MembershipError>>;
     /// See [`Group::promote`].
@@ -72,6 +76,14 @@ impl<H: GroupHandler> AnyGroup for Group<H> {
 
     fn hand_over(&self, to: NodeId) -> BoxFuture<'_, ()> {
         Box::pin(Group::hand_over(self, to))
+    }
+
+    fn heir(&self) -> BoxFuture<'_, Option<NodeId>> {
+        Box::pin(Group::heir(self))
+    }
+
+    fn has_room(&self, node: NodeId) -> BoxFuture<'_, bool> {
+        Box::pin(Group::has_room(self, node))
     }
 
     fn add_learner<'a>(&'a self, peer: &'a Peer) -> BoxFuture<'a, Result<(), MembershipError>> {

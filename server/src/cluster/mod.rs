@@ -6,6 +6,7 @@
 
 mod addresses;
 mod admission;
+mod advice;
 mod balance;
 mod calls;
 mod departure;
@@ -82,6 +83,7 @@ impl Cluster {
             let (group, plane) = (group.clone(), self.plane.clone());
             tasks.spawn(members::keep(group, plane, self.me.node, stop.clone()));
         }
+        tasks.spawn(advice::keep(self.plane.clone(), stop.clone()));
         tasks.spawn(balance::keep(self.groups.clone(), self.me.node, stop.clone()));
         tasks.spawn(self.clone().keep_registered(stop.clone()));
         tasks.spawn(self.clone().watch_departure(stop.clone()));
@@ -93,7 +95,7 @@ impl Cluster {
 
     /// Hands over all that this node leads.
     pub async fn hand_over_all(&self) {
-        balance::hand_over_all(&self.groups, self.me.node, HAND_OVER_MAX).await;
+        balance::hand_over_all(&self.groups, HAND_OVER_MAX).await;
     }
 
     /// Takes this node out of the cluster.
@@ -121,6 +123,12 @@ impl Cluster {
     #[must_use]
     pub fn group_ids(&self) -> Vec<GroupId> {
         self.groups.iter().map(|group| group.id()).collect()
+    }
+
+    /// What this node calls `cluster.stream_groups`.
+    fn stream_groups(&self) -> u32 {
+        let streams = self.groups.iter().filter(|group| group.id() >= FIRST_STREAM_GROUP);
+        u32::try_from(streams.count()).unwrap_or(u32::MAX)
     }
 
     fn group(&self, id: GroupId) -> Option<&Arc<dyn AnyGroup>> {

@@ -22,6 +22,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// What happens to messages.
     pub queue: QueueConfig,
+    /// Values under keys.
+    pub cache: CacheConfig,
     /// What publishers may ask for.
     pub publish: PublishConfig,
     /// Threads.
@@ -131,6 +133,19 @@ pub struct QueueConfig {
     pub retry_backoff_max: Duration,
 }
 
+/// Section `cache`.
+#[derive(Debug, Clone)]
+pub struct CacheConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Keys at most; 0: any number.
+    pub keys_max: u64,
+    /// For values of which nothing is said, in milliseconds; 0: for ever.
+    pub default_ttl_ms: u64,
+    /// Between removals of what is over.
+    pub cleanup: Duration,
+}
+
 /// Section `publish`.
 #[derive(Debug, Clone)]
 pub struct PublishConfig {
@@ -178,6 +193,12 @@ impl Config {
             server,
             storage: StorageConfig::check(settings)?,
             queue: QueueConfig::check(settings)?,
+            cache: CacheConfig {
+                enabled: settings.get(&key::CACHE_ENABLED)?,
+                keys_max: number(settings, &key::CACHE_MAX_KEYS)?,
+                default_ttl_ms: number(settings, &key::CACHE_DEFAULT_TTL_MS)?,
+                cleanup: Duration::from_secs(number(settings, &key::CACHE_CLEANUP_SEC)?),
+            },
             publish: PublishConfig {
                 min_ack_level: settings.get(&key::PUBLISH_MIN_ACK_LEVEL)?,
             },

@@ -203,6 +203,18 @@ keys! {
     QUEUE_RETRY_BACKOFF_MAX: Time = "queue.retry_backoff_max", None,
         time(seconds(30), ms(0), seconds(24 * 3_600)),
         "Longest wait between deliveries.";
+    CACHE_ENABLED: Switch = "cache.enabled", Some("BOLTQ_CACHE_ENABLED"),
+        switch(true),
+        "Whether there is a key-value cache.";
+    CACHE_MAX_KEYS: Integer = "cache.max_keys", Some("BOLTQ_CACHE_MAX_KEYS"),
+        integer(0, 0, 1_000_000_000, "keys"),
+        "More than that, and the one that was used longest ago makes room. 0: any number.";
+    CACHE_DEFAULT_TTL_MS: Integer = "cache.default_ttl_ms", None,
+        integer(0, 0, 100 * 365 * 24 * 3_600_000, "milliseconds"),
+        "How long a value lives of which nothing is said. 0: for ever.";
+    CACHE_CLEANUP_SEC: Integer = "cache.cleanup_sec", None,
+        integer(10, 1, 3_600, "seconds"),
+        "How often values whose time is over are removed. They are not seen before either.";
     PUBLISH_MIN_ACK_LEVEL: Choice<AckLevel> = "publish.min_ack_level", None,
         choice(&[("QUORUM", AckLevel::Quorum), ("LEADER", AckLevel::Leader), ("NONE", AckLevel::None)]),
         "The least that a publisher may ask to wait for. A publish stream that asks for less is refused.";

@@ -26,8 +26,8 @@ mod unavailable;
 
 pub use api_key::ApiKey;
 pub use checked::{
-    Config, LogConfig, LogFormat, PerformanceConfig, PublishConfig, QueueConfig, SecurityConfig, ServerConfig,
-    StorageConfig, StorageMode, StorageSync,
+    CacheConfig, Config, LogConfig, LogFormat, PerformanceConfig, PublishConfig, QueueConfig, SecurityConfig,
+    ServerConfig, StorageConfig, StorageMode, StorageSync,
 };
 pub use cluster::{ClusterConfig, ClusterTls};
 pub use error::{ConfigError, Origin};

@@ -308,25 +308,20 @@ fn values_that_contradict_each_other_are_refused() {
 #[test]
 fn a_feature_that_is_missing_cannot_be_switched_on() {
     for (text, wanted) in [
-        (r#"{"cache":{"enabled":true}}"#, "cache.enabled = true (from "),
         (
-            r#"{"cache":{"enabled":true}}"#,
-            "is not available in this version; remove the key, or set it to false",
-        ),
-        (
-            r#"{"cache":{"max_keys":7}}"#,
-            "remove the key, or set cache.enabled to false",
+            r#"{"server":{"tls":{"enabled":true}}}"#,
+            "server.tls.enabled = true (from ",
         ),
         (
             r#"{"server":{"tls":{"enabled":true}}}"#,
-            "TLS is not available in this version",
+            "TLS is not available in this version; remove the key, or set it to false",
+        ),
+        (
+            r#"{"server":{"tls":{"cert_file":"x"}}}"#,
+            "remove the key, or set server.tls.enabled to false",
         ),
         (r#"{"server":{"grpc_port":9092}}"#, "a gRPC port of its own"),
         (r#"{"queue":{"capacity":10}}"#, "set it to 1048576"),
-        (
-            r#"{"cache":{"enabled":true}}"#,
-            "the key-value cache is not available in this version",
-        ),
         (
             r#"{"messaging":{"gateway":{"enabled":true}}}"#,
             "the gateway is not available in this version",
@@ -339,11 +334,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         let error = refusal(text);
         assert!(error.contains(wanted), "{error}");
     }
-    for variable in [
-        ("BOLTQ_CACHE_ENABLED", "true"),
-        ("BOLTQ_TLS_ENABLED", "1"),
-        ("BOLTQ_RAFT_DIR", "/raft"),
-    ] {
+    for variable in [("BOLTQ_TLS_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
         let error = environment(&[variable]).unwrap_err().to_string();
         assert!(error.contains(&format!("(from {})", variable.0)), "{error}");
     }
@@ -351,7 +342,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
 
 #[test]
 fn a_feature_that_is_missing_may_be_switched_off() {
-    let off = r#"{"server":{"grpc_port":0},"cache":{"enabled":false,"max_keys":7},
+    let off = r#"{"server":{"grpc_port":0},"cache":{"enabled":false,"max_keys":7},"cluster":{"rebalance":false},
         "messaging":{"stream":{"enabled":false,"dir":"x"},"presence":{"ttl":"90s"},"identity":{"policy":null}}}"#;
     assert!(file(off).is_ok());
     assert!(environment(&[("BOLTQ_CACHE_ENABLED", "off"), ("BOLTQ_CACHE_MAX_KEYS", "7")]).is_ok());

@@ -65,16 +65,6 @@ pub(super) static FEATURES: &[Feature] = &[
         keys: &[("queue.capacity", "1048576", None)],
     },
     Feature {
-        name: "the key-value cache",
-        switch: Some("cache.enabled"),
-        keys: &[
-            ("cache.enabled", "false", Some("BOLTQ_CACHE_ENABLED")),
-            ("cache.max_keys", "0", Some("BOLTQ_CACHE_MAX_KEYS")),
-            ("cache.default_ttl_ms", "0", None),
-            ("cache.cleanup_sec", "10", None),
-        ],
-    },
-    Feature {
         name: "a directory for Raft alone (everything is under storage.data_dir)",
         switch: Some("cluster.enabled"),
         keys: &[("cluster.raft_dir", r#""./data/raft""#, Some("BOLTQ_RAFT_DIR"))],

@@ -21,6 +21,12 @@ pub(super) fn put_base64(out: &mut Vec<u8>, bytes: &[u8]) {
 /// A string: quotes, backslashes and control characters are escaped, all else stays as it is.
 pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
+    put_escaped(out, text);
+    out.push(b'"');
+}
+
+/// A part of what is between the quotes of a string.
+pub(super) fn put_escaped(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     let mut plain = 0;
     for (at, &byte) in bytes.iter().enumerate() {
@@ -32,7 +38,6 @@ pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
         plain = at + 1;
     }
     out.extend_from_slice(&bytes[plain..]);
-    out.push(b'"');
 }
 
 fn put_escape(out: &mut Vec<u8>, byte: u8) {

@@ -100,7 +100,12 @@ impl Opening<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let registry = Arc::new(MetaPlane::new());
-        let peers = Peers::start(raft, peer_config(config), info_source(&me, &registry)).await?;
+        let peers = Peers::start(
+            raft,
+            peer_config(config),
+            info_source(&me, &registry, config.stream_groups),
+        )
+        .await?;
         let addresses = Arc::new(Addresses::new(registry.clone()));
         let transport: Arc<dyn Transport> = Arc::new(Redirected::new(peers.clone(), addresses.clone()));
         let meta = self.group(META_GROUP, &me, registry.clone(), &transport).await?;
@@ -206,7 +211,7 @@ impl From<&ClusterTls> for PeerTls {
     }
 }
 
-fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>) -> InfoSource {
+fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>, stream_groups: u16) -> InfoSource {
     let (me, registry) = (me.clone(), registry.clone());
     Arc::new(move || PeerInfo {
         node: me.node,
@@ -216,5 +221,6 @@ fn info_source(me: &NodeInfo, registry: &Arc<MetaPlane>) -> InfoSource {
         messaging_address: me.messaging.clone(),
         admin_address: me.admin.clone(),
         version: me.version.clone(),
+        stream_groups: Some(stream_groups.into()),
     })
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::NodeId;
-use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage, SyncPolicy};
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, RaftState, Storage, SyncPolicy};
 use boltq_queue::Settings;
 use boltq_raft::{Group, GroupConfig, GroupError, NoPeers};
 use tokio::net::TcpListener;
@@ -29,7 +29,7 @@ use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
-use crate::service::{Clustering, Parts, Queues, random};
+use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::run_timer;
 use crate::telemetry::DoorMetrics;
 
@@ -178,6 +178,9 @@ impl Node {
             tasks.spawn(async move { queues.keyed().await });
         }
         tasks.spawn(run_timer(queues.clone(), plane));
+        let kv = Kv::new(queues.clone(), config.cache.clone());
+        let sweeping = kv.clone();
+        tasks.spawn(async move { sweeping.sweep().await });
         let mut node = Self {
             group,
             clustered,
@@ -188,7 +191,7 @@ impl Node {
             messaging: addresses.0,
             admin: addresses.1,
         };
-        node.open_doors(config, connections, &queues, &clustering, (messaging, admin))
+        node.open_doors(config, connections, (&queues, &kv), &clustering, (messaging, admin))
             .await?;
         Ok(node)
     }
@@ -197,7 +200,7 @@ impl Node {
         &mut self,
         config: &Config,
         connections: Connections,
-        queues: &Queues,
+        (queues, kv): (&Queues, &Kv),
         clustering: &Clustering,
         (messaging, admin): (TcpListener, TcpListener),
     ) -> Result<(), NodeError> {
@@ -208,7 +211,7 @@ impl Node {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
         let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, clustering, health, api_key.clone())?;
+        let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
         let tcp = tcp::Door::new(
             queues.clone(),
             clustering.clone(),
@@ -230,7 +233,7 @@ impl Node {
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let router = http::router(queues.clone(), clustering.clone(), api_key, metrics.clone());
+        let router = http::router(queues.clone(), kv.clone(), clustering.clone(), api_key, metrics.clone());
         let port = HttpPort::new(router, intake);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
@@ -368,12 +371,11 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
 /// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.
 async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
     let data_dir = config.storage.data_dir.clone();
+    let log_dir = data_dir.join("queue");
     let disk = config.storage.mode == StorageMode::Disk;
     let log_config = LogConfig {
         storage: if disk {
-            Storage::Disk {
-                dir: data_dir.join("queue"),
-            }
+            Storage::Disk { dir: log_dir.clone() }
         } else {
             Storage::Memory
         },
@@ -388,20 +390,33 @@ async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
         ..LogConfig::default()
     };
     tokio::task::spawn_blocking(move || {
-        let known = if disk { identity::load(&data_dir)? } else { None };
+        let known = if disk {
+            identity::load(&data_dir, &log_dir)?
+        } else {
+            None
+        };
         let log_config = LogConfig {
             existing: known.is_some(),
             ..log_config
         };
         let log = Log::open(log_config, Arc::new(OsFiles))?;
-        let node = match known {
-            Some(node) => node,
-            None if disk => identity::create(&data_dir, random())?,
-            None => NodeId(random().max(1)),
+        let node = if disk {
+            identity::keep(&data_dir, &log_dir, known, is_new(&log), random())?
+        } else {
+            NodeId(random().max(1))
         };
         Ok((log, node))
     })
     .await?
+}
+
+/// Whether nothing was ever written to it.
+fn is_new(log: &Log) -> bool {
+    let state = |group| log.group(group).raft_state();
+    log.groups()
+        .into_iter()
+        .map(state)
+        .all(|state| state == RaftState::default())
 }
 
 /// How this node parted from its cluster the last time, if it did.

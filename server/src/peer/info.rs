@@ -22,6 +22,8 @@ pub struct PeerInfo {
     pub admin_address: String,
     /// Of the program.
     pub version: String,
+    /// What it has for `cluster.stream_groups`; earlier versions do not say.
+    pub stream_groups: Option<u32>,
 }
 
 /// Says who this node is, now: its cluster comes with a join.
@@ -37,6 +39,7 @@ impl From<PeerInfo> for IdentifyResponse {
             messaging_address: info.messaging_address,
             admin_address: info.admin_address,
             version: info.version,
+            stream_groups: info.stream_groups,
         }
     }
 }
@@ -51,6 +54,7 @@ impl From<IdentifyResponse> for PeerInfo {
             messaging_address: info.messaging_address,
             admin_address: info.admin_address,
             version: info.version,
+            stream_groups: info.stream_groups,
         }
     }
 }

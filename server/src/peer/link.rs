@@ -235,7 +235,12 @@ impl Link {
         match end {
             End::Idle => {}
             End::Broken(why) => {
-                info!(peer = %self.peer, why, "the connection broke");
+                if state.warned.as_ref() == Some(&why) {
+                    debug!(peer = %self.peer, why, "the connection broke again");
+                } else {
+                    info!(peer = %self.peer, why, "the connection broke");
+                    state.warned = Some(why.clone());
+                }
                 self.dialer.metrics.breaks.add(1);
                 self.fail_callers(&mut state, &why);
                 state.phase = if state.failures == 0 {

@@ -108,6 +108,12 @@ impl Clustering {
         leader.map_or_else(Default::default, |leader| (leader.messaging, leader.name))
     }
 
+    /// The admin address of the node that leads the queue plane, if it is known and not this one.
+    #[must_use]
+    pub fn queue_leader_admin(&self) -> Option<String> {
+        Some(self.cluster.as_ref()?.queue_leader()?.admin)
+    }
+
     /// What there is; nothing without clustering.
     #[must_use]
     pub fn status(&self) -> Option<ClusterStatus> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use boltq_core::{MessageId, Record, check_name};
-use boltq_log::Space;
 use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
 use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
 use bytes::Bytes;
@@ -127,7 +126,7 @@ impl Queues {
             storage: StorageStats {
                 disk: self.inner.disk,
                 bytes: usage.wal_bytes + usage.segment_bytes + usage.checkpoint_bytes,
-                writable: self.inner.log.space() == Space::Ample,
+                writable: self.has_room(),
             },
             group: self.inner.group.status(),
             figures: self.inner.group.figures(),

@@ -15,6 +15,7 @@ use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
+use crate::plane::Answer;
 
 /// A batch that has room, see [`Queues::admit`].
 pub struct Admitted {
@@ -85,20 +86,16 @@ impl Queues {
     /// once takes the next one after this, so that what waits in memory is bounded.
     ///
     /// # Errors
-    /// The storage is full, too few voters answer, or the node stops.
+    /// Another node leads, the storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         // Without a key, the answer could not be given.
         self.salt()?;
         let messages = batch.len();
         let admitting = self.inner.group.admit(batch.into_proposal());
         let proposal = admitting.await.map_err(|error| self.refused(&error))?;
         // While it waited, the disk may have become full, or others may have gone.
-        if self.inner.log.space() == Space::Full {
-            return Err(ServiceError::StorageFull);
-        }
+        self.check_takes()?;
         if level == AckLevel::Quorum {
             let enough = self.inner.group.enough_answer();
             enough.map_err(|error| self.not_in_sync(error, messages))?;
@@ -108,6 +105,24 @@ impl Queues {
             level,
             proposal,
         })
+    }
+
+    /// Whether this node and enough others have room.
+    pub(super) fn has_room(&self) -> bool {
+        self.inner.log.space() == Space::Ample && !self.inner.group.too_few_have_room()
+    }
+
+    /// Whether this node takes messages. Who leads is asked first: that this one has no room is nothing to a publisher whose
+    /// messages another one would take.
+    fn check_takes(&self) -> Result<(), ServiceError> {
+        if !self.is_leading() {
+            return Err(self.not_leader());
+        }
+        if self.has_room() {
+            Ok(())
+        } else {
+            Err(ServiceError::StorageFull)
+        }
     }
 
     /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM one id for each message,
@@ -151,7 +166,7 @@ impl Queues {
         let (outcomes, entry) = self.confirmed(outcome).await?;
         let mut ids = Vec::with_capacity(admitted.messages);
         for outcome in outcomes {
-            let Outcome::Published(runs) = outcome else {
+            let Answer::Queue(Outcome::Published(runs)) = outcome else {
                 return Err(ServiceError::Stopped);
             };
             ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq)));
@@ -178,8 +193,12 @@ impl Queues {
     async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Vec<MessageId>, ServiceError> {
         let (level, messages) = (admitted.level, admitted.messages as u64);
         let counts = self.inner.publishes.clone();
-        let aftermath = move |outcome: Result<Vec<Outcome>, ProposeError>| {
-            let stored = |outcomes: &Vec<Outcome>| outcomes.iter().all(|one| matches!(one, Outcome::Published(_)));
+        let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
+            let stored = |outcomes: &Vec<Answer>| {
+                outcomes
+                    .iter()
+                    .all(|one| matches!(one, Answer::Queue(Outcome::Published(_))))
+            };
             if outcome.as_ref().is_ok_and(stored) {
                 return;
             }

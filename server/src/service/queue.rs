@@ -20,7 +20,7 @@ use super::expiry::Expiry;
 use super::publish::PublishCounts;
 use super::token::DeliveryToken;
 use crate::ack_level::AckLevel;
-use crate::plane::{Attachment, QueuePlane};
+use crate::plane::{Answer, Attachment, QueuePlane};
 
 /// The queue plane as the doors use it; clones are cheap and share it.
 #[derive(Clone)]
@@ -208,16 +208,18 @@ impl Queues {
         }
     }
 
-    /// Waits for the outcome for as long as it may take.
+    /// Waits for the outcome for as long as it may take, or until no majority answers any more.
     pub(super) async fn confirmed<T>(
         &self,
         outcome: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<T, ServiceError> {
         match self.inner.confirm_max {
             None => outcome.await,
-            Some(within) => tokio::time::timeout(within, outcome)
-                .await
-                .unwrap_or(Err(ServiceError::NoMajority)),
+            Some(within) => tokio::select! {
+                biased;
+                outcome = tokio::time::timeout(within, outcome) => outcome.unwrap_or(Err(ServiceError::NoMajority)),
+                () = self.inner.group.cut_off() => Err(ServiceError::NoMajority),
+            },
         }
     }
 
@@ -275,8 +277,15 @@ impl Queues {
         self.inner.stop.cancelled().await;
     }
 
+    /// Proposes commands of the queues.
     pub(super) async fn propose(&self, proposal: Proposal) -> Result<Vec<Outcome>, ServiceError> {
-        if self.inner.log.space() == Space::Full {
+        let answers = self.propose_any(proposal).await?;
+        Ok(answers.into_iter().filter_map(Answer::queue).collect())
+    }
+
+    pub(super) async fn propose_any(&self, proposal: Proposal) -> Result<Vec<Answer>, ServiceError> {
+        // Elsewhere, it is not for this node to say whether there is room.
+        if self.inner.log.space() == Space::Full && self.inner.plane.is_leading() {
             self.check_reserve(proposal.len())?;
         }
         let outcome = self.inner.group.propose(proposal).await;

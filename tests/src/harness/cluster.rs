@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::network::{Host, Network};
 use super::server::{local, spawn, spawn_on};
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -45,6 +45,8 @@ pub struct Cluster {
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
+    /// A disk of its own for its data, if it has one. Unmounted before its directory goes.
+    disk: Option<SmallDisk>,
     directory: Arc<Directory>,
     admin: SocketAddr,
     messaging: SocketAddr,
@@ -55,6 +57,10 @@ pub struct ClusterNode {
     /// Whether it is to be in the cluster.
     member: bool,
     secret: String,
+    /// What it has for itself.
+    settings: Vec<(String, Value)>,
+    /// What clients show; empty as long as it was not started.
+    api_key: String,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -91,6 +97,23 @@ impl Cluster {
     pub fn start_on(network: &Network, count: u8) -> Self {
         let nodes = (1..=count).map(|number| ClusterNode::on(network.host(number)));
         Self::start_nodes(nodes.collect(), &ServerOptions::disk())
+    }
+
+    /// As [`Cluster::start_with`], each node with a disk of so many MiB, those with 0 without one of their own. `None` where
+    /// mounting is not allowed.
+    ///
+    /// # Panics
+    /// When they do not become a cluster in time.
+    pub fn start_on_disks(mib: &[usize], options: &ServerOptions) -> Option<Self> {
+        let mut nodes = Vec::new();
+        for (number, mib) in (1..).zip(mib) {
+            let mut node = ClusterNode::new(number, true);
+            if *mib > 0 {
+                node.disk = Some(SmallDisk::mount(&node.directory.data(), *mib)?);
+            }
+            nodes.push(node);
+        }
+        Some(Self::start_nodes(nodes, options))
     }
 
     fn start_nodes(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
@@ -155,6 +178,10 @@ impl Cluster {
             .set("cluster.bootstrap", node.bootstrap)
             .set("cluster.non_voter", !node.voter)
             .set("cluster.seeds", Value::Array(seeds));
+        let own = node.settings.iter();
+        let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
+        let api_key = options.get("security.api_key").and_then(Value::as_str);
+        node.api_key = api_key.unwrap_or_default().to_owned();
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -162,6 +189,11 @@ impl Cluster {
             None => spawn(&options, &config, directory, &log),
             Some(host) => spawn_on(host, &config, directory, &log),
         });
+    }
+
+    /// From its next start on, the node has this for itself, whatever the others have.
+    pub fn configure(&mut self, index: usize, key: &str, value: impl Into<Value>) {
+        self.nodes[index].settings.push((key.to_owned(), value.into()));
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -384,6 +416,7 @@ impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
         Self {
             name: format!("n{number}"),
+            disk: None,
             directory: Arc::new(Directory::new()),
             admin: local(free_port()),
             messaging: local(free_port()),
@@ -392,6 +425,8 @@ impl ClusterNode {
             bootstrap: false,
             member: true,
             secret: SECRET.to_owned(),
+            settings: Vec::new(),
+            api_key: String::new(),
             host: None,
             process: Process::Stopped,
         }
@@ -439,6 +474,14 @@ impl ClusterNode {
         matches!(self.process, Process::Running(_))
     }
 
+    /// The disk of its own.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("a disk of its own")
+    }
+
     /// Figures of the process, if there is one.
     pub fn stat(&self) -> Option<ProcessStat> {
         match &self.process {
@@ -449,7 +492,8 @@ impl ClusterNode {
 
     /// `/cluster/status`, if it answers.
     pub fn status(&self) -> Option<Value> {
-        let response = http::get(self.admin, "/cluster/status").ok()?;
+        let headers = [("x-api-key", self.api_key.as_str())];
+        let response = http::request(self.admin, "GET", "/cluster/status", &headers, b"").ok()?;
         (response.status == 200).then(|| response.json())
     }
 

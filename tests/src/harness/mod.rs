@@ -16,6 +16,7 @@ mod ports;
 mod process;
 mod random;
 mod server;
+mod small_disk;
 mod wait;
 
 pub use cluster::{Cluster, ClusterNode};
@@ -26,4 +27,5 @@ pub use ports::free_port;
 pub use process::{ProcessStat, Usage};
 pub use random::Random;
 pub use server::{Server, StartError, server_binary, use_server_binary};
+pub use small_disk::SmallDisk;
 pub use wait::{eventually, eventually_async, within};

@@ -6,9 +6,11 @@
 mod ack_levels;
 mod addresses;
 mod cable;
+mod cache;
 mod departed;
 mod doors;
 mod failover;
+mod full_disk;
 mod load;
 mod membership;
 mod reads;

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use boltq_tests::harness::binary::BinaryClient;
+use boltq_tests::harness::binary::{BinaryClient, command, status};
 use boltq_tests::harness::{Cluster, ServerOptions, eventually, http};
 use serde_json::{Value, json};
 
 use super::load::Load;
+
+const WITHIN: Duration = Duration::from_secs(60);
 
 fn post(cluster: &Cluster, node: usize, path: &str, body: &Value) -> (u16, Value) {
     let admin = cluster.node(node).admin();
@@ -104,6 +106,77 @@ fn a_node_with_another_secret_does_not_get_in_and_learns_nothing() {
         (&status["cluster"]["leader_id"], &status["cluster"]["cluster_id"]),
         (&json!(""), &json!(""))
     );
+}
+
+#[test]
+fn a_node_with_other_groups_is_told_of_or_not_let_in() {
+    let mut cluster = Cluster::start_with(3, &ServerOptions::disk());
+    let other = cluster.follower();
+    cluster.kill(other);
+    cluster.configure(other, "cluster.stream_groups", 2);
+    cluster.start_node(other);
+    eventually(WITHIN, "a leader tells of it", || {
+        let told = |log: String| log.contains("a node has another cluster.stream_groups than this one");
+        cluster.nodes().iter().any(|node| told(node.log())).then_some(())
+    });
+    let (code, body) = post(&cluster, other, "/cluster/transfer", &json!({"group": "stream-1"}));
+    let text = body["error"].as_str().unwrap();
+    assert!(code == 409 && text.contains("stream-1 has no members"), "{code} {text}");
+    cluster.wipe(other);
+    cluster.start_node(other);
+    eventually(WITHIN, "it is not let in", || {
+        let log = cluster.node(other).log();
+        log.contains("has 2 for cluster.stream_groups, and this cluster 0")
+            .then_some(())
+    });
+}
+
+/// It is for two what a leave is, only that the node stays.
+#[test]
+fn a_vote_that_would_take_the_majority_with_it_stays() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let dead = cluster.follower();
+    let other = (0..3).find(|node| *node != leader && *node != dead).unwrap();
+    cluster.kill(dead);
+    let demote = |cluster: &Cluster| {
+        let (name, address) = (cluster.node(other).name(), cluster.node(other).raft().to_string());
+        let request = json!({"node_id": name, "addr": address, "non_voter": true});
+        post(cluster, leader, "/cluster/join", &request)
+    };
+    let (code, body) = demote(&cluster);
+    let text = body["error"].as_str().unwrap();
+    assert!(code == 400 && text.contains("only 1 of the 2 voters"), "{code} {text}");
+    BinaryClient::connect(cluster.node(cluster.leader()).messaging()).publish("jobs", &json!(1));
+    cluster.start_node(dead);
+    cluster.await_settled();
+    let mut answer = Value::Null;
+    eventually(WITHIN, "with all three, it goes", || {
+        let (code, body) = demote(&cluster);
+        answer = body;
+        (code == 200).then_some(())
+    });
+    assert_eq!(answer["role"], "non-voter", "{answer}");
+}
+
+#[test]
+fn two_voters_of_which_one_dies_answer_soon_and_were_warned() {
+    // What is answered before is answered because no majority answers.
+    let options = ServerOptions::disk().set("cluster.proposal_timeout", "5m");
+    let mut cluster = Cluster::start_with(2, &options);
+    eventually(2 * WITHIN, "it is said that two survive nothing", || {
+        let warned = |log: String| log.contains("two voters survive the loss of neither");
+        cluster.nodes().iter().any(|node| warned(node.log())).then_some(())
+    });
+    let leader = cluster.leader();
+    let mut client = BinaryClient::connect(cluster.node(leader).messaging());
+    client.publish("jobs", &json!(1));
+    cluster.kill(1 - leader);
+    let body = json!({"topic": "jobs", "payload": 2}).to_string();
+    let answer = client.call(command::PUBLISH, &body);
+    // A slow machine finds out before it is asked.
+    let known = [status::ERROR, status::NOT_LEADER].contains(&answer.status);
+    assert!(known, "{} {}", answer.status, answer.text());
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! A full disk: publishes fail and say so, consuming goes on, and writing resumes by itself.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,53 +9,26 @@ use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
 use boltq_proto::queue::v1::{NackRequest, PublishRequest};
 use boltq_tests::harness::binary::{BinaryClient, command, status};
 use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message, reason};
-use boltq_tests::harness::{Directory, Server, ServerOptions, eventually_async};
+use boltq_tests::harness::{Directory, Server, ServerOptions, SmallDisk, eventually_async};
 use serde_json::json;
 use tonic::Code;
 
 const DISK_MIB: usize = 48;
 const PAYLOAD_BYTES: usize = 50_000;
 
-/// A small file system in memory below the directory of a server. Unmounted when dropped.
-struct SmallDisk {
+/// A server's directory whose data lie on a small disk.
+struct Disk {
+    // Unmounted first.
+    small: SmallDisk,
     directory: Arc<Directory>,
 }
 
-impl SmallDisk {
+impl Disk {
     /// `None` where mounting is not allowed.
     fn mount() -> Option<Self> {
         let directory = Arc::new(Directory::new());
-        std::fs::create_dir(directory.data()).unwrap();
-        let size = format!("size={DISK_MIB}m");
-        let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
-            .arg(directory.data())
-            .output();
-        match output {
-            Ok(output) if output.status.success() => Some(Self { directory }),
-            Ok(output) => {
-                println!(
-                    "skipped: cannot mount a small disk: {}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-                None
-            }
-            Err(error) => {
-                println!("skipped: cannot mount a small disk: {error}");
-                None
-            }
-        }
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.directory.data().join("somebody-elses-file")
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("--lazy").arg(self.directory.data()).status();
-        println!("unmounted: {unmounted:?}");
+        let small = SmallDisk::mount(&directory.data(), DISK_MIB)?;
+        Some(Self { small, directory })
     }
 }
 
@@ -68,7 +39,7 @@ fn options() -> ServerOptions {
         .set("queue.retry_backoff", "1ms")
 }
 
-fn start(disk: &SmallDisk) -> Server {
+fn start(disk: &Disk) -> Server {
     Server::start_in(&options(), Arc::clone(&disk.directory)).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -81,7 +52,7 @@ fn big() -> PublishRequest {
 
 #[tokio::test]
 async fn a_backlog_that_fills_the_disk_stops_publishes_and_nothing_else() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Disk::mount() else { return };
     let server = start(&disk);
     let mut client = connect(server.messaging()).await;
     let mut published = 0_usize;
@@ -129,11 +100,11 @@ async fn a_backlog_that_fills_the_disk_stops_publishes_and_nothing_else() {
 
 #[tokio::test]
 async fn writing_resumes_when_somebody_else_makes_room() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Disk::mount() else { return };
     let server = start(&disk);
     let mut client = connect(server.messaging()).await;
     client.put("q", message("before")).await;
-    fill(&disk.filler());
+    disk.small.fill();
     eventually_async(Duration::from_secs(10), "publishes are refused", || {
         let mut client = client.clone();
         async move {
@@ -147,13 +118,13 @@ async fn writing_resumes_when_somebody_else_makes_room() {
     .await;
     let delivery = client.take_one("q").await;
     assert_eq!(client.done(&[delivery]).await, 1, "settling goes on");
-    std::fs::remove_file(disk.filler()).unwrap();
+    disk.small.make_room();
     resumes(&server).await;
 }
 
 #[test]
 fn a_full_disk_is_an_answer_and_not_the_end_of_the_connection() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Disk::mount() else { return };
     let server = start(&disk);
     let mut client = BinaryClient::connect(server.messaging());
     let body = json!({"topic": "q", "payload": "x".repeat(PAYLOAD_BYTES)}).to_string();
@@ -177,7 +148,7 @@ fn a_full_disk_is_an_answer_and_not_the_end_of_the_connection() {
 #[tokio::test]
 async fn nacks_that_use_up_the_reserve_are_refused_and_lose_nothing() {
     const MESSAGES: usize = 1_000;
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Disk::mount() else { return };
     let options = options()
         .set("queue.retry_backoff_max", "1ms")
         .set("queue.max_retry", 1_000);
@@ -186,7 +157,7 @@ async fn nacks_that_use_up_the_reserve_are_refused_and_lose_nothing() {
     for n in 0..MESSAGES {
         client.put("q", message(n.to_string())).await;
     }
-    fill(&disk.filler());
+    disk.small.fill();
     let mut rounds = 0;
     let refusal = loop {
         let deliveries = client.take("q", 1_000).await;
@@ -206,7 +177,7 @@ async fn nacks_that_use_up_the_reserve_are_refused_and_lose_nothing() {
         (Code::ResourceExhausted, "STORAGE_FULL"),
         "after {rounds} rounds: {refusal:?}"
     );
-    std::fs::remove_file(disk.filler()).unwrap();
+    disk.small.make_room();
     resumes(&server).await;
     let mut numbers = BTreeSet::new();
     while numbers.len() < MESSAGES {
@@ -229,17 +200,10 @@ async fn resumes(server: &Server) {
     .await;
 }
 
-/// Takes all the room that there is.
-fn fill(path: &PathBuf) {
-    let mut file = std::fs::File::create(path).unwrap();
-    let block = vec![1; 4096];
-    while std::io::Write::write_all(&mut file, &block).is_ok() {}
-}
-
 /// What is on its way when the disk becomes full fits into what the log has left, however large the messages are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_large_messages_at_once_fill_the_disk_and_the_node_goes_on() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Disk::mount() else { return };
     let options = options().set("storage.wal_file_bytes", 1 << 20);
     let server = Server::start_in(&options, Arc::clone(&disk.directory)).unwrap_or_else(|error| panic!("{error}"));
     let publishers = (0..32).map(|_| {

@@ -56,3 +56,33 @@ fn a_data_directory_that_cannot_be_made_is_named() {
         refused.log
     );
 }
+
+#[test]
+fn a_log_is_started_by_the_node_that_wrote_it_and_by_no_other() {
+    let mut server = Server::start(&ServerOptions::disk());
+    BinaryClient::connect(server.messaging()).publish("q", &json!(1));
+    server.kill();
+    let directory = Arc::clone(server.directory());
+    let (identity, mark) = (directory.data().join("node-id"), directory.data().join("queue/node-id"));
+    let own = std::fs::read(&identity).unwrap();
+    let refused = |why: &str| {
+        let refused = Server::start_in(&ServerOptions::disk(), Arc::clone(&directory)).expect_err(why);
+        assert!(!refused.status.expect("it ends by itself").success());
+        assert!(
+            refused.log.contains(why) && !refused.log.contains("panicked"),
+            "{}",
+            refused.log
+        );
+    };
+    std::fs::write(&identity, "00000000deadbeef\n").unwrap();
+    refused("the node id is 00000000deadbeef, but the log beside it was written by node");
+    std::fs::remove_file(&identity).unwrap();
+    refused("the node id is missing, but there is a log beside it, written by node");
+    // An earlier version did not say whose log it is.
+    std::fs::remove_file(&mark).unwrap();
+    refused("the node id is missing, but there is a log beside it");
+    std::fs::write(&identity, &own).unwrap();
+    server.restart();
+    assert_eq!(BinaryClient::connect(server.messaging()).stats()["Queues"]["q"], 1);
+    assert_eq!(std::fs::read(&mark).unwrap(), own);
+}

@@ -69,6 +69,7 @@ async fn reflection_lists_the_services_and_describes_them() {
         "boltq.queue.v1.QueueService",
         "boltq.admin.v1.AdminService",
         "boltq.cluster.v1.ClusterService",
+        "boltq.kv.v1.KvService",
         "grpc.health.v1.Health",
     ] {
         assert!(names.contains(name), "{name} in {names:?}");

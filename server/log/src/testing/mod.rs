@@ -46,6 +46,7 @@ struct Device {
     fail_dir_sync: Option<u64>,
     room: Option<u64>,
     fail_create: Option<i32>,
+    fail_rename: Option<i32>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -149,6 +150,11 @@ impl SimFiles {
     /// Has every file that is created fail with an error of the system; none: no more.
     pub fn fail_create(&self, errno: Option<i32>) {
         self.device.lock().fail_create = errno;
+    }
+
+    /// Has every file that gets another name fail with an error of the system; none: no more.
+    pub fn fail_rename(&self, errno: Option<i32>) {
+        self.device.lock().fail_rename = errno;
     }
 
     /// Has files take at most this many bytes more than they do now; none: any.
@@ -256,6 +262,7 @@ impl Device {
         self.fail_dir_sync = None;
         self.room = None;
         self.fail_create = None;
+        self.fail_rename = None;
     }
 }
 
@@ -397,6 +404,9 @@ impl FileLayer for SimFiles {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.with(true, |device| {
+            if let Some(errno) = device.fail_rename {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
             device.find(from)?;
             device.change_name(NameChange::Move(from.to_owned(), to.to_owned()));
             Ok(())

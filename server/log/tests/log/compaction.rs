@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use boltq_core::GroupId;
+use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::SimFiles;
 use boltq_log::{GroupLog, Log, LogConfig};
 
@@ -316,4 +316,64 @@ fn compaction_may_be_killed_at_every_step() {
         assert!(steps < 300, "compaction did not end");
     }
     assert!(steps > 5, "there were only {steps} steps");
+}
+
+/// Each start begins a new file, and what is wanted of it is never much.
+#[test]
+fn a_backlog_in_many_small_files_is_put_together() {
+    const STARTS: u64 = 60;
+    let files = SimFiles::new();
+    let patient = || LogConfig {
+        compaction_threshold: u64::MAX,
+        ..config()
+    };
+    let count = |kind: &str| names(&files).iter().filter(|name| name.starts_with(kind)).count();
+    let mut writer = Writer::new(&open_with(&files, patient()));
+    let put = |writer: &mut Writer| {
+        let plan = Plan::place(1, writer.index + 1, vec![record(&[7; 200])]);
+        writer.commit(&plan);
+    };
+    let restart = |writer: &mut Writer| {
+        // The log ends with its last handle.
+        writer.group = Log::open(LogConfig::default(), Arc::new(SimFiles::new()))
+            .unwrap()
+            .group(GROUP);
+        let log = open_with(&files, patient());
+        writer.group = log.group(GROUP);
+        log
+    };
+    for _ in 0..STARTS {
+        put(&mut writer);
+        writer.checkpoint();
+        restart(&mut writer);
+    }
+    eventually("few files", || {
+        put(&mut writer);
+        writer.checkpoint();
+        writer.group.purge(id(1, writer.index));
+        count("wal-") + count("seg-") <= 24
+    });
+    writer.model.check(&writer.group);
+    let log = restart(&mut writer);
+    writer.model.check(&log.group(GROUP));
+}
+
+#[test]
+fn entries_in_many_small_files_are_fewer_than_their_bytes_allow() {
+    const STARTS: u64 = 40;
+    let files = SimFiles::new();
+    for index in 1..=STARTS {
+        let log = open(&files).unwrap();
+        append(&log.group(GROUP), 1, index, record(&[7; 200])).unwrap();
+        log.close();
+    }
+    let group = open(&files).unwrap().group(GROUP);
+    assert!(group.lies_in_many_files());
+    // 16 files, and as many as there would be if they were full.
+    let upto = group.before_last_bytes(2 * config().wal_file_bytes);
+    assert_eq!(upto, Some(LogIndex(STARTS - 18)));
+    group.purge(id(1, STARTS - 18));
+    assert!(group.lies_in_many_files());
+    group.purge(id(1, STARTS - 16));
+    assert!(!group.lies_in_many_files());
 }

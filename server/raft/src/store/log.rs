@@ -85,15 +85,30 @@ impl LogStore {
             );
             match finished.await {
                 Ok(Err(error @ AppendError::OutOfSpace { .. })) => self.wait_for_room(&error).await,
-                Ok(result) => return result.map_err(io::Error::other),
+                Ok(result) => {
+                    self.has_room();
+                    return result.map_err(io::Error::other);
+                }
                 Err(_) => return Err(io::Error::other("the log was closed")),
             }
         }
     }
 
+    fn has_room(&self) {
+        if self.progress.waits_for_room.lock().take().is_some() {
+            tracing::info!(group = %self.log.id(), "the log has room again");
+        }
+    }
+
     /// A full device is no failure: what is to be written waits. To openraft it would be the end of the group.
     async fn wait_for_room(&self, error: &AppendError) {
-        tracing::warn!(group = %self.log.id(), %error, "the log waits for room; until there is, this group does nothing");
+        {
+            let mut since = self.progress.waits_for_room.lock();
+            if since.is_none() {
+                *since = Some(tokio::time::Instant::now());
+                tracing::warn!(group = %self.log.id(), %error, "the log waits for room; until there is, this group does nothing");
+            }
+        }
         tokio::time::sleep(ROOM_RETRY).await;
     }
 }
@@ -209,7 +224,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let (refused, completion) = completion(callback.clone(), logged.clone(), self.progress.clone());
             self.log.append(entries.clone(), completion);
             let refusal = refused.lock().take();
-            let Some(error) = refusal else { return Ok(()) };
+            let Some(error) = refusal else {
+                self.has_room();
+                return Ok(());
+            };
             self.wait_for_room(&error).await;
         }
     }

@@ -37,6 +37,8 @@ fn requests() -> Vec<Bytes> {
         Request::PreVote(vote),
         Request::Transfer(transfer),
         Request::ReadIndex,
+        Request::Room,
+        Request::Feed(NodeId(7)),
     ]
     .map(Request::encode)
     .to_vec()
@@ -89,6 +91,10 @@ fn answers_come_back() {
     ] {
         assert_eq!(decode_read_index_answer(&encode_read_index_answer(answer)), Ok(answer));
     }
+    for room in [true, false] {
+        assert_eq!(decode_room_answer(&encode_room_answer(room)), Ok(room));
+    }
+    assert_eq!(decode_feed_answer(&encode_feed_answer()), Ok(()));
     assert_eq!(decode_snapshot_answer(&encode_snapshot_answer(&expected)), Ok(expected));
 }
 

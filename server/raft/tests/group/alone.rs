@@ -234,3 +234,34 @@ async fn room_is_given_back_when_the_outcome_is_known_and_not_when_it_is_looked_
     assert_eq!(outcome.await.unwrap().len(), 64);
     group.shutdown().await;
 }
+
+/// A node that is killed again and again soon after its start never gets to a checkpoint that is due.
+#[tokio::test]
+async fn files_of_many_short_lives_go() {
+    const LIVES: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let files = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().flatten();
+        names
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("wal-"))
+            .count()
+    };
+    for life in 1..=LIVES {
+        let (log, _adder, group) = open(disk(dir.path()), |_| ()).await;
+        group.propose(add(&[1])).await.unwrap();
+        group.shutdown().await;
+        drop((group, log));
+        assert!(life < LIVES || files() > 16, "{}", files());
+    }
+    let (_log, adder, group) = open(disk(dir.path()), |_| ()).await;
+    let few = async {
+        while files() > 16 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), few)
+        .await
+        .expect("files go");
+    assert_eq!(*adder.sum.lock(), LIVES as u64);
+    group.shutdown().await;
+}

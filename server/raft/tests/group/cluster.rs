@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
 use boltq_log::testing::HangingFiles;
-use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
+use boltq_log::{FileLayer, Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Group, GroupConfig, Peer, ProposeError, Receiver, Transport, TransportError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -172,6 +172,17 @@ async fn open_log(config: &LogConfig, files: &HangingFiles) -> Log {
 }
 
 pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn(&mut GroupConfig)) -> Node {
+    open_on(Arc::new(OsFiles), mesh, dir, id, configure).await
+}
+
+/// With a file system of its own.
+pub(crate) async fn open_on(
+    files: Arc<dyn FileLayer>,
+    mesh: &Arc<Mesh>,
+    dir: &Path,
+    id: NodeId,
+    configure: fn(&mut GroupConfig),
+) -> Node {
     let storage = Storage::Disk {
         dir: dir.join(id.to_string()),
     };
@@ -180,7 +191,7 @@ pub(crate) async fn open(mesh: &Arc<Mesh>, dir: &Path, id: NodeId, configure: fn
         wal_file_bytes: 1 << 20,
         ..LogConfig::default()
     };
-    let files = HangingFiles::new(Arc::new(OsFiles));
+    let files = HangingFiles::new(files);
     let log = open_log(&config, &files).await;
     let adder = Arc::new(Adder::default());
     let mut config = GroupConfig::new(GROUP, id, || Millis(1));
@@ -211,18 +222,25 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(voters: u64, learners: u64, configure: fn(&mut GroupConfig)) -> Self {
+        let os: Vec<Arc<dyn FileLayer>> = (0..voters + learners).map(|_| Arc::new(OsFiles) as _).collect();
+        Self::start_on(os, voters, configure).await
+    }
+
+    /// A node for each file system, of which the first ones are voters.
+    pub(crate) async fn start_on(files: Vec<Arc<dyn FileLayer>>, voters: u64, configure: fn(&mut GroupConfig)) -> Self {
         let mut cluster = Self {
             mesh: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
             nodes: Vec::new(),
             configure,
         };
-        for id in 1..=voters + learners {
-            let node = open(&cluster.mesh, cluster.dir.path(), NodeId(id), configure).await;
+        let count = files.len() as u64;
+        for (id, files) in (1..).zip(files) {
+            let node = open_on(files, &cluster.mesh, cluster.dir.path(), NodeId(id), configure).await;
             cluster.nodes.push(node);
         }
         cluster.node(1).adder.led().await;
-        for id in 2..=voters + learners {
+        for id in 2..=count {
             cluster.node(1).group.add_learner(&peer(NodeId(id))).await.unwrap();
         }
         for id in 2..=voters {
@@ -237,6 +255,12 @@ impl Cluster {
 
     pub(crate) async fn leader(&self) -> &Node {
         self.leader_but(None).await
+    }
+
+    /// Who leads now; nobody has the id 0.
+    pub(crate) fn leader_id(&self) -> NodeId {
+        let leader = self.nodes.iter().find(|node| node.adder.leads());
+        leader.map_or(NodeId(0), |node| node.id)
     }
 
     /// A node other than `not` that leads.

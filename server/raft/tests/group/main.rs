@@ -9,4 +9,5 @@ mod figures;
 mod leases;
 mod openraft;
 mod reads;
+mod room;
 mod support;

@@ -109,7 +109,7 @@ pub(super) fn count(value: u32, what: &str, default: usize, max: usize) -> Resul
     }
 }
 
-fn timestamp_ns(unix_ns: u64) -> Timestamp {
+pub(super) fn timestamp_ns(unix_ns: u64) -> Timestamp {
     #[allow(clippy::cast_possible_truncation, reason = "under a thousand million")]
     let nanos = (unix_ns % 1_000_000_000) as i32;
     Timestamp {

@@ -36,27 +36,35 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Connections to former leaders that are kept.
 const CHANNELS_MAX: usize = 8;
 
-const SERVICE: &str = "/boltq.queue.v1.QueueService/";
-/// What every replica answers itself.
-const LOCAL: [&str; 3] = ["ListQueues", "GetQueue", "Peek"];
+/// Services of the queue plane, that of the cache last, and what every replica answers itself of each.
+const SERVICES: [(&str, &[&str]); 2] = [
+    ("/boltq.queue.v1.QueueService/", &["ListQueues", "GetQueue", "Peek"]),
+    ("/boltq.kv.v1.KvService/", &["GetStats", "Watch"]),
+];
 
-/// Whether only the leader can do it.
-fn needs_leader(path: &str) -> bool {
-    path.strip_prefix(SERVICE)
-        .is_some_and(|method| !LOCAL.contains(&method))
+/// Whether only the leader can do it. Without a cache nobody is asked for it.
+fn needs_leader(path: &str, cache: bool) -> bool {
+    let services = if cache { &SERVICES[..] } else { &SERVICES[..1] };
+    services.iter().any(|(service, local)| {
+        path.strip_prefix(service)
+            .is_some_and(|method| !local.contains(&method))
+    })
 }
 
 /// Wraps the services of a node.
 #[derive(Clone)]
 pub(super) struct ForwardLayer {
     queues: Queues,
+    /// Whether there is a cache.
+    cache: bool,
     leaders: Arc<Leaders>,
 }
 
 impl ForwardLayer {
-    pub(super) fn new(queues: Queues) -> Self {
+    pub(super) fn new(queues: Queues, cache: bool) -> Self {
         Self {
             queues,
+            cache,
             leaders: Arc::default(),
         }
     }
@@ -69,6 +77,7 @@ impl<S> Layer<S> for ForwardLayer {
         Forward {
             inner,
             queues: self.queues.clone(),
+            cache: self.cache,
             leaders: self.leaders.clone(),
         }
     }
@@ -78,6 +87,7 @@ impl<S> Layer<S> for ForwardLayer {
 pub(super) struct Forward<S> {
     inner: S,
     queues: Queues,
+    cache: bool,
     leaders: Arc<Leaders>,
 }
 
@@ -95,7 +105,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let here = !needs_leader(request.uri().path())
+        let here = !needs_leader(request.uri().path(), self.cache)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
@@ -231,7 +241,7 @@ mod tests {
     #[test]
     fn only_reads_of_replicas_stay() {
         for method in ["Publish", "PublishStream", "Consume", "Subscribe", "Ack", "PurgeQueue"] {
-            assert!(needs_leader(&format!("{SERVICE}{method}")), "{method}");
+            assert!(needs_leader(&format!("{}{method}", SERVICES[0].0), true), "{method}");
         }
         for path in [
             "/boltq.queue.v1.QueueService/GetQueue",
@@ -239,7 +249,11 @@ mod tests {
             "/grpc.health.v1.Health/Check",
             "/",
         ] {
-            assert!(!needs_leader(path), "{path}");
+            assert!(!needs_leader(path, true), "{path}");
+        }
+        for (method, leader) in [("Get", true), ("Set", true), ("Watch", false), ("GetStats", false)] {
+            let path = format!("{}{method}", SERVICES[1].0);
+            assert_eq!((needs_leader(&path, true), needs_leader(&path, false)), (leader, false));
         }
     }
 }

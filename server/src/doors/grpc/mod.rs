@@ -6,6 +6,7 @@ mod cluster;
 mod convert;
 mod error;
 mod forward;
+mod kv;
 mod publish;
 mod queue;
 mod subscribe;
@@ -14,6 +15,7 @@ use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
 use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
+use boltq_proto::kv::v1::kv_service_server::KvServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -27,10 +29,11 @@ use self::auth::ApiKeyLayer;
 use self::cluster::ClusterDoor;
 pub(super) use self::error::DOMAIN;
 use self::forward::ForwardLayer;
+use self::kv::KvDoor;
 use self::queue::QueueDoor;
 use crate::config::ApiKey;
 use crate::doors::intake::MessageLayer;
-use crate::service::{Clustering, Queues};
+use crate::service::{Clustering, Kv, Queues};
 
 /// Methods that take a stream of messages.
 const STREAMS: &[&str] = &[
@@ -46,6 +49,7 @@ const STREAMS: &[&str] = &[
 /// The descriptors of the protos are damaged, which only a broken build can do.
 pub fn router(
     queues: &Queues,
+    kv: &Kv,
     clustering: &Clustering,
     health: HealthServer<impl Health>,
     api_key: ApiKey,
@@ -55,6 +59,10 @@ pub fn router(
         .max_encoding_message_size(usize::MAX);
     let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
+    let cache = kv.is_enabled();
+    let kv = KvServiceServer::new(KvDoor::new(kv.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(boltq_proto::FILE_DESCRIPTOR_SET)
@@ -64,6 +72,7 @@ pub fn router(
     let routes = Routes::new(queue)
         .add_service(admin)
         .add_service(cluster)
+        .add_service(kv)
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
@@ -71,7 +80,7 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
-        .route_layer(ForwardLayer::new(queues.clone()))
+        .route_layer(ForwardLayer::new(queues.clone(), cache))
         .route_layer(MessageLayer::new(STREAMS))
         .route_layer(GrpcWebLayer::new())
         .route_layer(ApiKeyLayer::new(api_key))

@@ -172,7 +172,7 @@ impl QueueService for QueueDoor {
 }
 
 /// Who reads the answer; nobody is known where no connection is.
-fn reader<T>(request: &Request<T>) -> Option<Arc<Reader>> {
+pub(super) fn reader<T>(request: &Request<T>) -> Option<Arc<Reader>> {
     request.extensions().get().cloned()
 }
 
@@ -185,7 +185,7 @@ async fn hold(reader: Option<&Arc<Reader>>) -> Option<Hold> {
 }
 
 /// The answer, which holds its room until it has left.
-fn held<T: Message>(answer: T, hold: Option<Hold>) -> Response<T> {
+pub(super) fn held<T: Message>(answer: T, hold: Option<Hold>) -> Response<T> {
     let bytes = answer.encoded_len();
     let mut response = Response::new(answer);
     if let Some(mut hold) = hold {

@@ -32,8 +32,8 @@ const BATCH_DEFAULT: usize = 128;
 const RESPONSES_MAX: usize = 16;
 
 /// A response, with the room that it takes.
-type Queued = (Result<SubscribeResponse, Status>, Option<Hold>);
-type Responses = mpsc::Sender<Queued>;
+pub(super) type Queued<T> = (Result<T, Status>, Option<Hold>);
+type Responses = mpsc::Sender<Queued<SubscribeResponse>>;
 
 struct Subscription {
     queues: Queues,
@@ -62,14 +62,23 @@ impl Room {
 }
 
 /// Responses in their order.
-struct Sending {
-    responses: mpsc::Receiver<Queued>,
+pub(super) struct Sending<T> {
+    responses: mpsc::Receiver<Queued<T>>,
     /// Room of the last one, which is on its way until the next is asked for.
     last: Option<Hold>,
 }
 
-impl Stream for Sending {
-    type Item = Result<SubscribeResponse, Status>;
+impl<T> Sending<T> {
+    pub(super) fn new(responses: mpsc::Receiver<Queued<T>>) -> Self {
+        Self { responses, last: None }
+    }
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for Sending<T> {}
+
+impl<T> Stream for Sending<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.last = None;
@@ -108,10 +117,7 @@ pub(super) async fn open(
             let _ = responses.send((Err(status), None)).await;
         }
     });
-    Ok(Sending {
-        responses: receiver,
-        last: None,
-    })
+    Ok(Sending::new(receiver))
 }
 
 impl Subscription {

@@ -4,17 +4,17 @@
 
 use std::borrow::Cow;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use serde::Serialize;
 use serde::de::MapAccess;
 
-use super::router::{AdminDoor, error, json};
+use super::refusal::{Refusal, members, required, whole};
+use super::router::{AdminDoor, json};
 use crate::cluster::{ClusterError, META_GROUP, META_NAME, group_name};
-use crate::doors::body::{Members, read, switch, text};
+use crate::doors::body::{Members, switch, text};
 use crate::doors::cluster_status;
 use crate::service::{Clustering, JoinRequest};
 
@@ -163,15 +163,6 @@ struct Transferred<'a> {
     leader_id: &'a str,
 }
 
-/// Why nothing was done.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// With this status, for this reason.
-    Error(StatusCode, String),
-    /// Nobody is known to lead, so nobody can be named.
-    NoLeader,
-}
-
 impl Refusal {
     /// What the rules of the cluster are against has always been a failure here, and so is what is unknown.
     fn of(error: &ClusterError) -> Self {
@@ -210,44 +201,12 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Error(status, text) => error(status, &text),
-            Self::NoLeader => {
-                let body = r#"{"error":"not leader","leader":"","leader_id":""}"#;
-                let mut response = json(StatusCode::SERVICE_UNAVAILABLE, body);
-                // An election takes about a second.
-                response
-                    .headers_mut()
-                    .insert(RETRY_AFTER, HeaderValue::from_static("1"));
-                response
-            }
-        }
-    }
-}
-
 /// The whole body, if there is a cluster that it could be about.
 async fn body_of(clustering: &Clustering, body: Body) -> Result<Bytes, Refusal> {
     if !clustering.is_enabled() {
         return Err(Refusal::of(&ClusterError::NotEnabled));
     }
-    let whole = to_bytes(body, BODY_BYTES_MAX).await;
-    whole.map_err(|_| {
-        let text = format!("the body has more than {BODY_BYTES_MAX} bytes, or was not sent to its end");
-        Refusal::Error(StatusCode::PAYLOAD_TOO_LARGE, text)
-    })
-}
-
-fn members<'de, M: Members<'de>>(body: &'de [u8]) -> Result<M, Refusal> {
-    read(body).map_err(|_| Refusal::Error(StatusCode::BAD_REQUEST, "invalid json".to_owned()))
-}
-
-fn required(member: &str, text: &str) -> Result<(), Refusal> {
-    match member {
-        "" => Err(Refusal::Error(StatusCode::BAD_REQUEST, text.to_owned())),
-        _ => Ok(()),
-    }
+    whole(body, BODY_BYTES_MAX).await
 }
 
 fn groups(clustering: &Clustering) -> Vec<String> {
@@ -263,6 +222,11 @@ fn answer(body: &impl Serialize) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::to_bytes;
+    use axum::http::HeaderValue;
+    use axum::http::header::RETRY_AFTER;
+    use axum::response::IntoResponse;
+
     use super::*;
 
     #[test]

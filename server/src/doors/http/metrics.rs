@@ -7,20 +7,22 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::router::{self, AdminDoor};
-use super::{cluster_metrics, group_metrics, publish_metrics};
+use super::{cache_metrics, cluster_metrics, group_metrics, publish_metrics};
 use crate::cluster::{QUEUE_GROUP, group_name};
-use crate::service::{QueueStats, Stats};
+use crate::service::{KvStats, QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
 pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -> Response {
     let stats = door.queues.stats();
+    let cache = door.kv.stats().unwrap_or_default();
     let accept = headers.get(ACCEPT).map_or(&b""[..], |value| value.as_bytes());
     if String::from_utf8_lossy(accept).contains("application/json") {
-        return router::json(StatusCode::OK, flat(&stats).to_string());
+        return router::json(StatusCode::OK, flat(&stats, &cache).to_string());
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
     publish_metrics::put(&mut exposition, door.queues.publish_counts());
+    cache_metrics::put(&mut exposition, &cache);
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
     match door.clustering.status() {
@@ -31,7 +33,7 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
 }
 
 /// The object has had these thirteen members for long. Without a cache nothing was looked up in it.
-fn flat(stats: &Stats) -> serde_json::Value {
+fn flat(stats: &Stats, cache: &KvStats) -> serde_json::Value {
     json!({
         "messages_published": stats.totals.published,
         "messages_consumed": stats.consumed,
@@ -42,10 +44,10 @@ fn flat(stats: &Stats) -> serde_json::Value {
         "raft_apply_count": stats.group.applied_entries,
         "snapshot_count": stats.group.checkpoints,
         "leader_changes": stats.group.leader_changes,
-        "cache_hits": 0,
-        "cache_misses": 0,
-        "cache_sets": 0,
-        "cache_deletes": 0,
+        "cache_hits": cache.hits,
+        "cache_misses": cache.misses,
+        "cache_sets": cache.totals.sets,
+        "cache_deletes": cache.totals.deletes,
     })
 }
 

@@ -1,15 +1,20 @@
-//! The admin port: health, statistics, metrics and the cluster over HTTP/1.1.
+//! The admin port: health, statistics, metrics, the cluster and the cache over HTTP/1.1.
 //!
 //! Checks go in this order: preflight requests of browsers, API key, path, method. Errors are `{"error":"…"}`.
 
 mod access;
+mod cache;
+mod cache_metrics;
 mod cluster;
 mod cluster_metrics;
+mod forward;
 mod group_metrics;
 mod health;
 mod metrics;
 mod publish_metrics;
+mod refusal;
 mod router;
 mod stats;
+mod streamed;
 
 pub use router::router;

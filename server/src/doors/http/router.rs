@@ -7,29 +7,33 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 
-use super::{access, cluster, health, metrics, stats};
+use super::{access, cache, cluster, forward, health, metrics, stats};
 use crate::config::ApiKey;
 use crate::doors::json::put_string;
-use crate::service::{Clustering, Queues};
+use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
 
 /// What the routes answer from.
 #[derive(Clone)]
 pub(super) struct AdminDoor {
     pub(super) queues: Queues,
+    pub(super) kv: Kv,
     pub(super) clustering: Clustering,
     pub(super) api_key: ApiKey,
     pub(super) metrics: Arc<DoorMetrics>,
 }
 
 /// Everything on the admin port.
-pub fn router(queues: Queues, clustering: Clustering, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
+pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
     let door = AdminDoor {
         queues,
+        kv,
         clustering,
         api_key,
         metrics,
     };
+    // After the method is known to be right, and before anything else.
+    let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);
     Router::new()
         .route("/health", any(health::alive))
         .route("/livez", any(health::alive))
@@ -40,6 +44,16 @@ pub fn router(queues: Queues, clustering: Clustering, api_key: ApiKey, metrics: 
         .route("/cluster/join", post(cluster::join))
         .route("/cluster/leave", post(cluster::leave))
         .route("/cluster/transfer", post(cluster::transfer))
+        .route("/cache/get", get(cache::get).route_layer(leads.clone()))
+        .route("/cache/set", post(cache::set).route_layer(leads.clone()))
+        .route("/cache/del", post(cache::delete).route_layer(leads.clone()))
+        .route("/cache/keys", get(cache::keys).route_layer(leads.clone()))
+        .route("/cache/exists", get(cache::exists).route_layer(leads.clone()))
+        .route("/cache/expire", post(cache::expire).route_layer(leads.clone()))
+        .route("/cache/incr", post(cache::increment).route_layer(leads.clone()))
+        .route("/cache/flush", post(cache::flush).route_layer(leads.clone()))
+        .route("/cache/stats", get(cache::stats))
+        .route("/cache/entries", get(cache::entries).route_layer(leads.clone()))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
         .layer(middleware::from_fn_with_state(door.clone(), access::check))

@@ -49,10 +49,10 @@ pub(in crate::doors) async fn serve_request(
         }));
     }
     let open = Open::new(account, base);
+    request.extensions_mut().insert(connection.reader().clone());
     let response = match bodies {
         Bodies::Grpc => {
             request.extensions_mut().insert(open.clone());
-            request.extensions_mut().insert(connection.reader().clone());
             router.call(request).await?
         }
         Bodies::Plain => {

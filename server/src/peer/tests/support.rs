@@ -30,6 +30,7 @@ pub(super) fn info(node: u64, cluster: u64) -> PeerInfo {
         messaging_address: "messaging:9091".to_owned(),
         admin_address: "admin:9090".to_owned(),
         version: "1.2.3".to_owned(),
+        stream_groups: Some(3),
     }
 }
 

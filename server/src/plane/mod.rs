@@ -3,16 +3,19 @@
 //! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine, Term};
+use boltq_kv::{Cache, Change};
 use boltq_log::{EntryId, GroupLog};
 use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Plane, QueueId, Settings};
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
 use crate::clock::Sources;
 
@@ -39,9 +42,43 @@ impl Drop for Attachment {
     }
 }
 
+/// Changes of the cache that a watcher may be behind. They have keys and no values.
+const CHANGES_MAX: usize = 4_096;
+
+/// The answer to a command.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// Of the queues.
+    Queue(Outcome),
+    /// Of the cache.
+    Cache(boltq_kv::Outcome),
+}
+
+impl Answer {
+    /// If it is of the queues.
+    pub fn queue(self) -> Option<Outcome> {
+        match self {
+            Self::Queue(outcome) => Some(outcome),
+            Self::Cache(_) => None,
+        }
+    }
+
+    /// If it is of the cache.
+    pub fn cache(self) -> Option<boltq_kv::Outcome> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Cache(outcome) => Some(outcome),
+        }
+    }
+}
+
 /// See the module.
 pub struct QueuePlane {
     plane: Mutex<Plane>,
+    /// Taken after the lock of the plane.
+    cache: RwLock<Cache>,
+    /// Used under the lock of the cache. Another one whenever the cache is replaced as a whole.
+    changes: RwLock<broadcast::Sender<Change>>,
     settings: Settings,
     sources: Sources,
     log: GroupLog,
@@ -83,6 +120,8 @@ impl QueuePlane {
     pub fn with_sources(settings: Settings, log: GroupLog, sources: Sources) -> Self {
         Self {
             plane: Mutex::new(Plane::new(Machine::default(), settings)),
+            cache: RwLock::default(),
+            changes: RwLock::new(broadcast::Sender::new(CHANGES_MAX)),
             settings,
             sources,
             log,
@@ -122,6 +161,32 @@ impl QueuePlane {
         drop(plane);
         self.wake(&woken);
         result
+    }
+
+    /// Looks at the cache.
+    pub fn with_cache<R>(&self, look: impl FnOnce(&Cache) -> R) -> R {
+        look(&self.cache.read())
+    }
+
+    /// Looks at the cache, and hears of what changes after that. The receiver ends when another node's state has taken the
+    /// place of this one's.
+    pub fn watch_cache<R>(&self, look: impl FnOnce(&Cache) -> R) -> (R, broadcast::Receiver<Change>) {
+        let cache = self.cache.read();
+        (look(&cache), self.changes.read().subscribe())
+    }
+
+    fn apply_to_cache(&self, time: Millis, command: &Command<'_>) -> Result<Answer, DecodeError> {
+        let mut cache = self.cache.write();
+        let mut applied = Applied::default();
+        let outcome = cache.apply(time, command.bytes, command.offset, &mut applied)?;
+        let changes = self.changes.read();
+        if changes.receiver_count() > 0 {
+            for change in applied.effects {
+                // The last watcher may have gone.
+                let _ = changes.send(change);
+            }
+        }
+        Ok(Answer::Cache(outcome))
     }
 
     /// Lets time pass: what is due becomes ready, leases that ended are claimed. Returns the next moment, for which the
@@ -233,16 +298,20 @@ impl QueuePlane {
 }
 
 impl GroupHandler for QueuePlane {
-    type Outcome = Outcome;
+    type Outcome = Answer;
 
-    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Outcome>, ApplyError> {
+    fn apply(&self, entry: EntryId, commands: Commands<'_>) -> Result<Vec<Answer>, ApplyError> {
         let time = commands.time();
         self.with(|plane| {
             let mut applied = Applied::<Effect>::default();
             let mut outcomes = Vec::new();
             for command in commands {
                 let command = command?;
-                outcomes.push(plane.apply(time, command.bytes, command.offset, &mut applied)?);
+                outcomes.push(if boltq_kv::command::is_command(command.bytes) {
+                    self.apply_to_cache(time, &command)?
+                } else {
+                    Answer::Queue(plane.apply(time, command.bytes, command.offset, &mut applied)?)
+                });
             }
             self.log
                 .place(entry.index, &applied.storage)
@@ -251,20 +320,31 @@ impl GroupHandler for QueuePlane {
         })
     }
 
-    fn share(outcome: &mut Outcome, items: u32) -> Outcome {
+    fn share(outcome: &mut Answer, items: u32) -> Answer {
         match outcome {
-            Outcome::Published(runs) => Outcome::Published(runs.take_front(u64::from(items))),
+            Answer::Queue(Outcome::Published(runs)) => {
+                Answer::Queue(Outcome::Published(runs.take_front(u64::from(items))))
+            }
             // Only publishes are joined.
             other => other.clone(),
         }
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        self.plane.lock().machine().snapshot()
+        let (queues, cache) = {
+            let plane = self.plane.lock();
+            (plane.machine().snapshot(), self.cache.read().snapshot())
+        };
+        state::write(&queues, &cache)
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
-        *self.plane.lock() = Plane::new(Machine::restore(state)?, self.settings);
+        let (queues, cache) = state::read(state)?;
+        let mut plane = self.plane.lock();
+        let mut there = self.cache.write();
+        *plane = Plane::new(queues, self.settings);
+        *there = cache;
+        *self.changes.write() = broadcast::Sender::new(CHANGES_MAX);
         Ok(())
     }
 

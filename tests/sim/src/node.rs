@@ -40,6 +40,8 @@ pub(crate) const SETTINGS: Settings = Settings {
     backoff_first_ms: 50,
     backoff_max_ms: 400,
     ack_timeout_ms: 1_500,
+    dedup_ttl_ms: 600_000,
+    dedup_keys_max: 10_000,
 };
 
 /// What all nodes are made of.

@@ -13,8 +13,8 @@ use tonic::Status;
 
 use super::error::invalid;
 use crate::service::{
-    Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push, RoutedBatch,
-    ServiceError, SettleError, delivered_headers,
+    Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push,
+    RoutedBatch, ServiceError, SettleError, delivered_headers,
 };
 
 /// Where a content type other than JSON is kept in a record.

@@ -12,8 +12,8 @@ const SETTINGS: Settings = Settings {
     backoff_first_ms: 100,
     backoff_max_ms: 30_000,
     ack_timeout_ms: 30_000,
-        dedup_ttl_ms: 600_000,
-        dedup_keys_max: 1_000,
+    dedup_ttl_ms: 600_000,
+    dedup_keys_max: 1_000,
 };
 const CONSUMER: ConsumerId = ConsumerId(1);
 /// Queues of the recorded snapshot, and one more.

@@ -30,7 +30,7 @@ impl<H: GroupHandler> Inner<H> {
                 () = tokio::time::sleep(if looked { CHECKPOINT_RETRY } else { FIRST_LOOK }) => {
                     let applied = self.progress.applied_entries.load(Ordering::Relaxed);
                     // After a start that may be one of many, none of which lasted until a checkpoint was due.
-                    let many_files = applied > 0 && !looked && self.log.lies_in_many_files();
+                    let many_files = applied > 0 && !looked && self.clone().lies_in_many_files().await;
                     looked |= applied > 0;
                     // On a full device every file counts that a checkpoint makes up for.
                     if (self.log.space() == Space::Ample || applied == covered) && !many_files {
@@ -44,6 +44,12 @@ impl<H: GroupHandler> Inner<H> {
                 self.progress.checkpoint_due.notify_one();
             }
         }
+    }
+
+    /// Not on a thread that others need: who appends may hold the entries until the device answers.
+    async fn lies_in_many_files(self: Arc<Self>) -> bool {
+        let looking = blocking(move || self.log.lies_in_many_files());
+        looking.await.unwrap_or(false)
     }
 
     /// Whether it was written.

@@ -31,6 +31,8 @@ pub(super) struct Replay {
     pub(super) bytes_before: BTreeMap<u64, u64>,
     /// Last entries of checkpoints whose place was not reached yet, by group, with that place.
     ahead: BTreeMap<GroupId, (Mark, EntryId)>,
+    /// Those of the others, whose place was reached.
+    behind: BTreeMap<GroupId, LogIndex>,
 }
 
 /// Why a frame that is whole does not fit.
@@ -63,6 +65,7 @@ impl Replay {
         while let Some((group, (_, applied))) = self.ahead.iter().find(|(_, (mark, _))| *mark <= place) {
             let (group, applied) = (*group, *applied);
             self.ahead.remove(&group);
+            self.behind.insert(group, applied.index);
             let table = &mut self.group(group).table;
             let purged = table.purged().is_some_and(|purged| purged.index >= applied.index);
             if !purged && table.id(applied.index) != Some(applied) {
@@ -93,6 +96,8 @@ impl Replay {
             }
             Kind::Truncate => {
                 let (group, last) = decode_truncate(frame.payload)?;
+                // What a checkpoint has was applied, and is taken back by nobody. A frame that says so is forged.
+                let last = last.max(self.behind.get(&group).copied());
                 self.group(group).table.truncate_after(last);
             }
             Kind::Purge => {

@@ -46,6 +46,8 @@ const NEXT_FILE: Duration = Duration::from_millis(2);
 pub(crate) struct Intake {
     /// Bytes that were let in and are not appended yet.
     coming: AtomicU64,
+    /// One after the other, so that those who wait do not wait for each other.
+    turn: tokio::sync::Mutex<()>,
     /// Entries are refused since then.
     starving: Mutex<Option<Instant>>,
 }
@@ -57,11 +59,10 @@ pub(crate) struct Coming {
 }
 
 impl Intake {
-    /// Bytes that are on their way, these included.
-    fn let_in(self: &Arc<Self>, bytes: u64) -> (Coming, u64) {
-        let before = self.coming.fetch_add(bytes, Ordering::AcqRel);
+    fn let_in(self: &Arc<Self>, bytes: u64) -> Coming {
+        self.coming.fetch_add(bytes, Ordering::AcqRel);
         let intake = self.clone();
-        (Coming { intake, bytes }, before + bytes)
+        Coming { intake, bytes }
     }
 }
 
@@ -81,21 +82,22 @@ impl<H: GroupHandler> Group<H> {
             return Ok(None);
         }
         let (log, intake) = (self.log(), &self.inner.progress.intake);
-        let (coming, _) = intake.let_in(request_bytes as u64 + count as u64 * FRAME_BYTES);
+        let bytes = request_bytes as u64 + count as u64 * FRAME_BYTES;
+        let _turn = intake.turn.lock().await;
         loop {
-            let all = intake.coming.load(Ordering::Acquire);
+            let all = intake.coming.load(Ordering::Acquire) + bytes;
             match log.space() {
                 Space::Full if all + RESERVE_BYTES > log.left_bytes() => {
                     self.starve();
                     return Err("the device of this member is full".to_owned());
                 }
                 // Alone, they wait in the log for its next file, as large as they need it.
-                Space::Ample if all > log.left_bytes() && all > coming.bytes => tokio::time::sleep(NEXT_FILE).await,
+                Space::Ample if all > log.left_bytes() && all > bytes => tokio::time::sleep(NEXT_FILE).await,
                 Space::Full | Space::Ample => break,
             }
         }
         *intake.starving.lock() = None;
-        Ok(Some(coming))
+        Ok(Some(intake.let_in(bytes)))
     }
 
     fn starve(&self) {

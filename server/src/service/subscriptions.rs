@@ -9,7 +9,6 @@ use boltq_queue::{Outcome, Subscription, command};
 use super::error::ServiceError;
 use super::queue::Queues;
 use super::routed::check_named;
-use crate::clock;
 
 impl Queues {
     /// Removes a durable subscription with its backlog, and returns how many messages were in it. Who is attached is cut
@@ -54,7 +53,7 @@ impl Queues {
             return;
         }
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        let now = clock::now().0;
+        let now = (self.inner.plane.sources().clock)().millis().0;
         let (until, doubtful) = (now.saturating_sub(after_ms), now.saturating_sub(after_ms / 4));
         let old: Vec<(String, String, Millis)> = self.inner.plane.with(|plane| {
             let machine = plane.machine();

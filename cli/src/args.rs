@@ -239,6 +239,23 @@ pub(crate) enum Queue {
     Purge(QueueName),
     /// Remove the dead letters of a queue
     PurgeDeadLetters(QueueName),
+    /// Send the dead letters of a queue back to it, as messages that were never tried
+    Redrive(Redrive),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Redrive {
+    #[command(flatten)]
+    pub(crate) name: QueueName,
+    /// Only those with this header, x-death-reason for example; may be repeated
+    #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header, allow_hyphen_values = true)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Messages at most [default: all that are there]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max: Option<u64>,
+    /// Messages each second at most [default: as fast as it goes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
 }
 
 /// Any node takes these commands and passes changes on to the leader.

@@ -411,6 +411,13 @@ fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
         fake.run(&["queue", "purge-dead-letters", "a"]),
         done("purged 1 dead letter from a\n")
     );
+    let some = [
+        "queue", "redrive", "a", "--header", "k=v", "--max", "5", "--rate", "100",
+    ];
+    assert_eq!(fake.run(&some), done("sent 106 dead letters back to a\n"));
+    let broken_off = fake.run(&["queue", "redrive", "a", "--output", "json"]);
+    assert_eq!(broken_off.stdout, "{\"queue\":\"a\",\"redriven\":1}\n");
+    assert_eq!(broken_off.code, Some(1));
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use boltq_proto::queue::v1::{
     GetQueueRequest, ListQueuesRequest, ListQueuesResponse, PeekRequest, PurgeDeadLettersRequest, PurgeQueueRequest,
+    RedriveDeadLettersRequest,
 };
 
 use super::{Context, note};
-use crate::args::{Current, Queue, QueueName};
+use crate::args::{Current, Queue, QueueName, Redrive};
 use crate::connect::answer;
 use crate::error::CliError;
-use crate::printer::{self, Delivered, Purged, Queues};
+use crate::printer::{self, Delivered, Purged, Queues, Redriven};
 
 /// Queues asked for at a time.
 const PAGE_QUEUES: u32 = 1_000;
@@ -33,6 +34,7 @@ pub(super) async fn run(context: &mut Context, queue: Queue) -> Result<(), CliEr
         }
         Queue::Purge(QueueName { queue }) => purge(context, queue).await,
         Queue::PurgeDeadLetters(QueueName { queue }) => purge_dead_letters(context, queue).await,
+        Queue::Redrive(options) => redrive(context, options).await,
     }
 }
 
@@ -108,4 +110,38 @@ async fn purge_dead_letters(context: &mut Context, queue: String) -> Result<(), 
         purged,
     })?;
     Ok(())
+}
+
+/// What went back is told even if it ended early.
+async fn redrive(context: &mut Context, options: Redrive) -> Result<(), CliError> {
+    let Redrive {
+        name,
+        headers,
+        max,
+        rate,
+    } = options;
+    let queue = name.queue;
+    let request = RedriveDeadLettersRequest {
+        queue: queue.clone(),
+        headers: headers.into_iter().collect(),
+        max_messages: max.unwrap_or_default(),
+        max_per_second: rate.unwrap_or_default(),
+    };
+    let mut client = context.server.queues();
+    let mut answers = answer(client.redrive_dead_letters(request), None).await?;
+    let mut redriven = 0;
+    let end = loop {
+        match answers.message().await {
+            Ok(Some(answer)) => redriven = answer.redriven,
+            Ok(None) => break Ok(()),
+            Err(status) => break Err(CliError::from(status)),
+        }
+    };
+    if end.is_ok() || redriven > 0 {
+        context.printer.print(&Redriven {
+            queue: &queue,
+            redriven,
+        })?;
+    }
+    end
 }

@@ -180,6 +180,13 @@ pub(crate) struct Purged<'a> {
     pub(crate) purged: u64,
 }
 
+/// Dead letters went back.
+#[derive(Debug, Serialize)]
+pub(crate) struct Redriven<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) redriven: u64,
+}
+
 /// A message id, printed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(crate) MessageId);

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::plain::{directed, printable};
 use super::{
-    BulkPublished, Delivered, Health, Published, PublishedId, Purged, Queue, Queues, Settled, Show, Stats, Storage,
-    json,
+    BulkPublished, Delivered, Health, Published, PublishedId, Purged, Queue, Queues, Redriven, Settled, Show, Stats,
+    Storage, json,
 };
 
 /// The table is given, the JSON is the one line that serde makes of the fields.
@@ -63,6 +63,15 @@ show!(BulkPublished<'_>, |bulk, out| {
 show!(Purged<'_>, |purged, out| {
     let Purged { what, queue, purged } = purged;
     writeln!(out, "purged {} from {}", count(*purged, what), printable(queue))
+});
+show!(Redriven<'_>, |done, out| {
+    let Redriven { queue, redriven } = done;
+    writeln!(
+        out,
+        "sent {} back to {}",
+        count(*redriven, "dead letter"),
+        printable(queue)
+    )
 });
 show!(Settled, |settled, out| writeln!(
     out,

@@ -198,6 +198,7 @@ type Answer<T> = Result<Response<T>, Status>;
 impl QueueService for Service {
     type PublishStreamStream = UnboundedReceiverStream<Result<PublishStreamResponse, Status>>;
     type SubscribeStream = UnboundedReceiverStream<Result<SubscribeResponse, Status>>;
+    type RedriveDeadLettersStream = UnboundedReceiverStream<Result<RedriveDeadLettersResponse, Status>>;
 
     async fn publish(&self, request: Request<PublishRequest>) -> Answer<PublishResponse> {
         let mut asked = self.asked.lock().unwrap();
@@ -318,6 +319,22 @@ impl QueueService for Service {
 
     async fn purge_dead_letters(&self, _: Request<PurgeDeadLettersRequest>) -> Answer<PurgeDeadLettersResponse> {
         Ok(Response::new(PurgeDeadLettersResponse { purged: 1 }))
+    }
+
+    /// Breaks off after the first portion if there is no bound.
+    async fn redrive_dead_letters(
+        &self,
+        request: Request<RedriveDeadLettersRequest>,
+    ) -> Answer<Self::RedriveDeadLettersStream> {
+        let request = request.into_inner();
+        let (responses, receiver) = unbounded_channel();
+        let _ = responses.send(Ok(RedriveDeadLettersResponse { redriven: 1 }));
+        let bounded = request.headers.len() as u64 + request.max_messages + u64::from(request.max_per_second);
+        let _ = responses.send(match bounded {
+            0 => Err(not_found(&request.queue)),
+            redriven => Ok(RedriveDeadLettersResponse { redriven }),
+        });
+        Ok(Response::new(UnboundedReceiverStream::new(receiver)))
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Answer<ListQueuesResponse> {

@@ -12,6 +12,7 @@
 //!
 //! 9-16          topics and exchanges, see `routing/command.rs`
 //!
+//! 17 Redrive    u64 stream, u64 seq, str queue, record
 //! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
 //!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
@@ -40,6 +41,7 @@ const EXPIRE: u8 = 5;
 const FAIL: u8 = 6;
 const DEAD_LETTER: u8 = 7;
 const PURGE: u8 = 8;
+const REDRIVE: u8 = 17;
 const PUBLISH_ONCE: u8 = 32;
 
 /// Bytes of a run, and of a failure.
@@ -78,7 +80,16 @@ pub fn purge(out: &mut BytesMut, runs: &[Run]) {
 /// Appends the head of the command that moves a message to a dead-letter queue. The caller appends exactly one record:
 /// what the message is there.
 pub fn begin_dead_letter(out: &mut BytesMut, place: Place, queue: &str) {
-    out.put_u8(DEAD_LETTER);
+    begin_move(out, DEAD_LETTER, place, queue);
+}
+
+/// As [`begin_dead_letter`], for a dead letter that goes back to a queue.
+pub fn begin_redrive(out: &mut BytesMut, place: Place, queue: &str) {
+    begin_move(out, REDRIVE, place, queue);
+}
+
+fn begin_move(out: &mut BytesMut, command: u8, place: Place, queue: &str) {
+    out.put_u8(command);
     out.put_u64_le(place.stream.0);
     out.put_u64_le(place.seq.0);
     codec::put_bytes(out, queue.as_bytes());
@@ -252,12 +263,8 @@ pub(crate) enum Command<'a> {
     },
     Settle(Settle, Items<'a>),
     Fail(Items<'a>),
-    DeadLetter {
-        place: Place,
-        queue: &'a str,
-        record: &'a [u8],
-        record_at: usize,
-    },
+    DeadLetter(Move<'a>),
+    Redrive(Move<'a>),
     Purge(Items<'a>),
     Routing(RoutingCommand<'a>),
 }
@@ -279,15 +286,8 @@ impl<'a> Command<'a> {
             ACK => Self::Settle(Settle::Ack, Items::read(&mut reader, "acknowledged runs")?),
             EXPIRE => Self::Settle(Settle::Expire, Items::read(&mut reader, "expired runs")?),
             FAIL => Self::Fail(Items::read(&mut reader, "failures")?),
-            DEAD_LETTER => Self::DeadLetter {
-                place: Place {
-                    stream: StreamId(reader.u64("stream")?),
-                    seq: Seq(reader.u64("sequence")?),
-                },
-                queue: reader.str("dead-letter queue")?,
-                record_at: reader.position(),
-                record: reader.rest(),
-            },
+            DEAD_LETTER => Self::DeadLetter(Move::read(&mut reader, "dead-letter queue")?),
+            REDRIVE => Self::Redrive(Move::read(&mut reader, "queue of a dead letter")?),
             PURGE => Self::Purge(Items::read(&mut reader, "purged runs")?),
             PUBLISH_ONCE => Self::PublishOnce {
                 until: Millis(reader.u64("end of a key")?),
@@ -313,6 +313,29 @@ impl<'a> Command<'a> {
             });
         }
         Ok(command)
+    }
+}
+
+/// A message that goes to another queue, and what it is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Move<'a> {
+    pub(crate) place: Place,
+    pub(crate) queue: &'a str,
+    pub(crate) record: &'a [u8],
+    pub(crate) record_at: usize,
+}
+
+impl<'a> Move<'a> {
+    fn read(reader: &mut Reader<'a>, queue: &'static str) -> Result<Self, DecodeError> {
+        Ok(Self {
+            place: Place {
+                stream: StreamId(reader.u64("stream")?),
+                seq: Seq(reader.u64("sequence")?),
+            },
+            queue: reader.str(queue)?,
+            record_at: reader.position(),
+            record: reader.rest(),
+        })
     }
 }
 

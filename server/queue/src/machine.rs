@@ -319,15 +319,14 @@ impl Machine {
         Outcome::Settled { done, missing }
     }
 
-    /// Both or neither: the message is done in its queue, and a record in the dead-letter queue.
-    fn dead_letter(&mut self, place: Place, name: &str, batch: Batch, applied: &mut Applied<Effect>) -> Outcome {
+    /// Both or neither: the message is done in its queue, and a record in the other one.
+    fn move_to(&mut self, place: Place, name: &str, batch: Batch, applied: &mut Applied<Effect>) -> Option<Place> {
         if self.finish(Run::from(place), applied, |_| {}) == 0 {
-            return Outcome::DeadLettered(None);
+            return None;
         }
-        self.totals.dead_lettered += 1;
         let id = self.declare(name);
         let range = self.queues[id.0 as usize].append(id, batch, applied);
-        Outcome::DeadLettered(Some(Place::new(stream_id(id, batch.lane), range.start)))
+        Some(Place::new(stream_id(id, batch.lane), range.start))
     }
 }
 
@@ -402,14 +401,15 @@ impl StateMachine for Machine {
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),
             Command::Fail(items) => self.fail(&items, applied),
-            Command::DeadLetter {
-                place,
-                queue,
-                record,
-                record_at,
-            } => {
-                let batch = single_record(record, "dead letter", offset_of(offset, record_at)?)?;
-                self.dead_letter(place, queue, batch, applied)
+            Command::DeadLetter(dead) => {
+                let batch = single_record(dead.record, "dead letter", offset_of(offset, dead.record_at)?)?;
+                let to = self.move_to(dead.place, dead.queue, batch, applied);
+                self.totals.dead_lettered += u64::from(to.is_some());
+                Outcome::DeadLettered(to)
+            }
+            Command::Redrive(back) => {
+                let batch = single_record(back.record, "redriven message", offset_of(offset, back.record_at)?)?;
+                Outcome::Redriven(self.move_to(back.place, back.queue, batch, applied))
             }
             Command::Purge(items) => self.purge(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,

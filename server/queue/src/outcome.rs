@@ -23,6 +23,8 @@ pub enum Outcome {
     },
     /// Where the dead letter is; `None` if the message was done already, and nothing was moved.
     DeadLettered(Option<Place>),
+    /// Where the message is that was a dead letter; `None` if that was done already, and nothing was moved.
+    Redriven(Option<Place>),
     /// The number of messages that were removed.
     Purged(u64),
     /// Messages of a topic were told to who listens, and are in the backlogs of its durable subscriptions.
@@ -76,7 +78,7 @@ pub enum Effect {
 /// Messages of all queues since the group was created.
 ///
 /// Always true: `published` = not done + `acked` + `expired` + `purged`. A dead letter is not counted as published
-/// again: the message goes on, in another queue.
+/// again, nor is one that goes back: the message goes on, in another queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Accepted.

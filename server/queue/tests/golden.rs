@@ -225,19 +225,28 @@ fn once_command() -> Vec<(&'static str, BytesMut)> {
     let mut out = BytesMut::new();
     command::begin_publish_once(&mut out, TIME.plus(600_000), "jobs", "order-17");
     record(&mut out, 3, None, None);
-    vec![("publish_once", out)]
+    let mut redrive = BytesMut::new();
+    command::begin_redrive(&mut redrive, place(50, 1), "jobs");
+    record(&mut redrive, 2, None, Some(MessageId([0xAB; 16])));
+    vec![("publish_once", out), ("redrive", redrive)]
 }
 
 #[test]
 fn the_recorded_publish_with_a_key_leads_to_its_snapshot_and_is_found_there() {
     let mut machine = Machine::restore(&unhex(ROUTING_SNAPSHOT)).unwrap();
-    for (_, command) in recorded(ONCE_COMMAND) {
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+    let commands: Vec<_> = recorded(ONCE_COMMAND).collect();
+    let (_, redrive) = &commands[1];
+    for (_, command) in &commands[..1] {
+        let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
         assert!(matches!(outcome, Outcome::Published(_)), "{outcome:?}");
         assert_eq!(hex(&machine.snapshot()), ONCE_SNAPSHOT.trim());
         let mut machine = Machine::restore(&unhex(ONCE_SNAPSHOT)).unwrap();
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
         assert!(matches!(outcome, Outcome::PublishedBefore(_)), "{outcome:?}");
+        let outcome = machine.apply(TIME, redrive, 100, &mut Applied::default()).unwrap();
+        assert!(matches!(outcome, Outcome::Redriven(Some(_))), "{outcome:?}");
+        let outcome = machine.apply(TIME, redrive, 100, &mut Applied::default()).unwrap();
+        assert_eq!(outcome, Outcome::Redriven(None));
     }
 }
 

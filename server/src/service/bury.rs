@@ -33,6 +33,11 @@ mod header {
     pub(super) const ALL: [&str; 4] = [QUEUE, REASON, ATTEMPTS, TIME];
 }
 
+/// Whether a message has this header because it died.
+pub(super) fn is_death_header(key: &str) -> bool {
+    header::ALL.contains(&key)
+}
+
 /// Why a message died; the value of a header.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reason {
@@ -168,7 +173,7 @@ fn write_dead_letter(
         (header::ATTEMPTS, attempts.as_str()),
         (header::TIME, time.as_str()),
     ];
-    let kept = record.headers().filter(|(key, _)| !header::ALL.contains(key));
+    let kept = record.headers().filter(|(key, _)| !is_death_header(key));
     RecordBuilder {
         json: record.json,
         priority: record.priority,

@@ -10,6 +10,7 @@ mod kv;
 mod look;
 mod publish;
 mod queue;
+mod redrive;
 mod routed;
 mod settle;
 mod subscriptions;
@@ -28,6 +29,7 @@ pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use publish::{Admitted, EarlyCounts, PublishCounts};
 pub use queue::{Consumer, Delivery, Parts, Queues};
+pub use redrive::Redrive;
 pub use routed::{AdmittedRouted, PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};
 pub use settle::Settlement;
 pub use subscriptions::{SubscriptionInfo, TopicInfo};

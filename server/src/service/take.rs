@@ -166,7 +166,7 @@ impl Queues {
 
     /// Gives messages back if it is not certain that this node leads. It may have been paused, and others may have had them
     /// since.
-    async fn confirm_lease(&self, deliveries: &[Delivery]) -> Result<(), ServiceError> {
+    pub(super) async fn confirm_lease(&self, deliveries: &[Delivery]) -> Result<(), ServiceError> {
         let inner = &self.inner;
         if inner.group.holds_lease() || inner.group.confirm_lease().await {
             return Ok(());

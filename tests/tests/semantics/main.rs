@@ -8,5 +8,6 @@ mod leases;
 mod long_poll;
 mod order;
 mod payloads;
+mod redrive;
 mod repeated;
 mod retries;

@@ -292,7 +292,7 @@ mod tests {
             assert!(!needs_leader(path, true), "{path}");
         }
         for (method, leader) in [("Get", true), ("Set", true), ("Watch", false), ("GetStats", false)] {
-            let path = format!("{}{method}", SERVICES[1].0);
+            let path = format!("{}{method}", SERVICES[3].0);
             assert_eq!((needs_leader(&path, true), needs_leader(&path, false)), (leader, false));
         }
     }

@@ -10,6 +10,7 @@ mod forward;
 mod kv;
 mod publish;
 mod queue;
+mod redrive;
 mod subscribe;
 mod topic;
 

@@ -9,7 +9,8 @@ use boltq_proto::queue::v1::{
     AckRequest, AckResponse, ConsumeRequest, ConsumeResponse, ExtendLeaseRequest, ExtendLeaseResponse, GetQueueRequest,
     GetQueueResponse, ListQueuesRequest, ListQueuesResponse, NackRequest, NackResponse, PeekRequest, PeekResponse,
     PublishRequest, PublishResponse, PublishStreamRequest, PublishStreamResponse, PurgeDeadLettersRequest,
-    PurgeDeadLettersResponse, PurgeQueueRequest, PurgeQueueResponse, Queue, SubscribeRequest, SubscribeResponse,
+    PurgeDeadLettersResponse, PurgeQueueRequest, PurgeQueueResponse, Queue, RedriveDeadLettersRequest,
+    RedriveDeadLettersResponse, SubscribeRequest, SubscribeResponse,
 };
 use bytes::Bytes;
 use futures_util::Stream;
@@ -18,14 +19,14 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
-use super::{publish, subscribe};
+use super::{publish, redrive, subscribe};
 use crate::doors::intake::{Hold, Reader};
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
 
 const PEEK_DEFAULT: usize = 10;
 const PAGE_DEFAULT: usize = 100;
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 pub(super) struct QueueDoor {
     queues: Queues,
@@ -142,6 +143,18 @@ impl QueueService for QueueDoor {
     ) -> Result<Response<PurgeDeadLettersResponse>, Status> {
         let purged = self.queues.purge_dead_letters(&request.into_inner().queue).await?;
         Ok(Response::new(PurgeDeadLettersResponse { purged }))
+    }
+
+    type RedriveDeadLettersStream = Answers<RedriveDeadLettersResponse>;
+
+    async fn redrive_dead_letters(
+        &self,
+        request: Request<RedriveDeadLettersRequest>,
+    ) -> Result<Response<Self::RedriveDeadLettersStream>, Status> {
+        Ok(Response::new(redrive::answers(
+            self.queues.clone(),
+            request.into_inner(),
+        )))
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {

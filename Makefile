@@ -52,7 +52,8 @@ docs: ## Run the console examples of the documentation
 fuzz: ## Fuzz what reads our formats, each target for SECONDS (5)
 	scripts/fuzz.sh $(SECONDS)
 
-soak: ## Simulate clusters with SEEDS (5000) seeds, the first of them FROM (1000)
+soak: ## Simulate clusters with SEEDS (5000) seeds, the first of them FROM (1000), and kill 20 leaders of a real one
+	cargo test -p boltq-tests --test cluster -- --ignored
 	cargo run --profile $(SOAK_PROFILE) -p boltq-sim -- --seeds $(or $(SEEDS),5000) --from $(or $(FROM),1000)
 
 tools: ## Install what some tests need into .tools/

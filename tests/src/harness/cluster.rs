@@ -263,6 +263,15 @@ impl Cluster {
         node.bootstrap = false;
     }
 
+    /// As [`Cluster::wipe`], with the configuration of a founder, whatever it had before.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn wipe_founder(&mut self, index: usize) {
+        self.wipe(index);
+        self.nodes[index].bootstrap = true;
+    }
+
     /// One node more, on a copy of the data of one that does not run, under its name and at other addresses. It is not
     /// expected to get in.
     ///

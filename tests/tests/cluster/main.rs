@@ -11,6 +11,7 @@ mod departed;
 mod doors;
 mod failover;
 mod full_disk;
+mod groups;
 mod load;
 mod membership;
 mod reads;

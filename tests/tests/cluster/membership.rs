@@ -75,6 +75,23 @@ fn a_node_with_a_new_disk_comes_back_under_its_name() {
 }
 
 #[test]
+fn a_founder_that_lost_its_disk_joins_the_others_and_founds_nothing() {
+    let mut cluster = Cluster::start(3);
+    let load = Load::start(&cluster);
+    cluster.wipe_founder(0);
+    cluster.start_node(0);
+    cluster.await_settled();
+    load.await_progress();
+    let promised = load.stop();
+    for node in cluster.nodes() {
+        assert_eq!(names(&node.status().unwrap()), ["n1", "n2", "n3"]);
+    }
+    let other = (0..3).find(|node| *node != 0 && *node != cluster.leader()).unwrap();
+    cluster.kill(other);
+    promised.check(&cluster);
+}
+
+#[test]
 fn joining_again_is_harmless() {
     let cluster = Cluster::start_with(3, &ServerOptions::memory());
     let term = |node: usize| cluster.node(node).status().unwrap()["cluster"]["term"].clone();

@@ -90,3 +90,22 @@ fn every_node_has_subscribers_and_durable_ones_outlive_the_leader() {
         assert_eq!(live[node].pushed()["payload_encoding"], "base64");
     }
 }
+
+/// Weakness E7.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_nobody_is_told_that_a_durable_subscription_began() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    for other in (0..3).filter(|node| *node != leader) {
+        cluster.kill(other);
+    }
+    let mut client = topics(&cluster, leader).await;
+    let refused = match client.subscribe(subscription("t", "d", true)).await {
+        Ok(stream) => stream.into_inner().message().await.unwrap_err(),
+        Err(refused) => refused,
+    };
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+    let durable = json!({"topic": "t", "id": "e", "durable": true}).to_string();
+    let mut binary = BinaryClient::connect(cluster.node(leader).messaging());
+    assert_ne!(binary.call(command::CONSUME, &durable).status, status::OK);
+}

@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_command_from_the_future_is_refused_by_number() {
-        let error = Command::read(&[17]).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "command: 17 is unknown to this version");
+        let error = Command::read(&[18]).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "command: 18 is unknown to this version");
     }
 }

@@ -336,8 +336,17 @@ impl<H: GroupHandler> Group<H> {
 
     /// Hands leadership to another voter, if this node leads. This node stops to lead, and the other one takes it when it has
     /// everything. Should it not, this node leads again after a while.
+    ///
+    /// Nothing happens if that node does not vote: a leader that is alone would wait for it for ever.
     pub async fn hand_over(&self, to: NodeId) {
+        if !self.votes(to) {
+            return;
+        }
         self.inner.retire().await;
+        // It may have lost its vote meanwhile. Then this node leads on, when it finds that nobody took over.
+        if !self.votes(to) {
+            return;
+        }
         if let Err(error) = self.inner.raft.trigger().transfer_leader(to.0).await {
             tracing::debug!(group = %self.id(), %error, "not handed over: the group stopped");
         }

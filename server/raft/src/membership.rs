@@ -133,7 +133,7 @@ impl<H: GroupHandler> Group<H> {
         }
     }
 
-    fn votes(&self, node: NodeId) -> bool {
+    pub(crate) fn votes(&self, node: NodeId) -> bool {
         self.members()
             .iter()
             .any(|member| member.peer.node == node && member.voter)

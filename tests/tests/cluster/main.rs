@@ -11,7 +11,6 @@ mod departed;
 mod doors;
 mod failover;
 mod full_disk;
-mod groups;
 mod load;
 mod membership;
 mod reads;

@@ -37,6 +37,7 @@ mod place;
 mod plane;
 mod ranges;
 mod routing;
+mod sections;
 mod settings;
 mod snapshot;
 #[cfg(test)]

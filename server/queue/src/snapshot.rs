@@ -2,8 +2,8 @@
 //! numbers and what is neither done nor waiting in line.
 //!
 //! ```text
-//! u8  format: 3; or 2 if no keys of publishes are remembered, and 1 if there are no topics and exchanges either: what there is
-//!     none of is left out, and versions that do not know it can read the rest
+//! u8  format: 4; 3 if there are no sections, 2 if no keys of publishes are remembered either, and 1 if there are no topics and
+//!     exchanges either: what there is none of is left out, and versions that do not know it can read the rest
 //! u64 time, Unix milliseconds
 //! u8  1 if there is a salt, else 0; u64 salt
 //! u64 published, u64 acked, u64 nacked, u64 expired, u64 dead-lettered, u64 purged
@@ -17,6 +17,7 @@
 //!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
 //! topics and exchanges, see `routing/snapshot.rs`
 //! keys of publishes, see `once.rs`
+//! sections, see `sections.rs`
 //! ```
 //!
 //! Integers are little-endian. Reading checks every invariant of the machine, conservation included: bytes that are
@@ -36,11 +37,13 @@ use crate::outcome::Totals;
 use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
 use crate::routing;
+use crate::sections;
 use crate::window::{Failure, Window};
 
 const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
 const FORMAT_ONCE: u8 = 3;
+const FORMAT_SECTIONS: u8 = 4;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 const COUNT_MAX: u64 = 1 << 62;
 
@@ -72,12 +75,17 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     if format >= FORMAT_ONCE {
         machine.once.write(&mut out);
     }
+    if format >= FORMAT_SECTIONS {
+        sections::write(machine, &mut out);
+    }
     out.into()
 }
 
 /// The earliest format that has all that there is.
 fn format_of(machine: &Machine) -> u8 {
-    if machine.once.len() > 0 {
+    if !sections::are_empty(machine) {
+        FORMAT_SECTIONS
+    } else if machine.once.len() > 0 {
         FORMAT_ONCE
     } else if machine.routing.is_empty() {
         FORMAT_QUEUES
@@ -122,7 +130,7 @@ fn write_window(window: &Window, out: &mut BytesMut) {
 pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     let mut reader = Reader::new(bytes);
     let format = reader.u8("snapshot format")?;
-    if !(FORMAT_QUEUES..=FORMAT_ONCE).contains(&format) {
+    if !(FORMAT_QUEUES..=FORMAT_SECTIONS).contains(&format) {
         return Err(DecodeError::Unknown {
             what: "snapshot format",
             value: u64::from(format),
@@ -145,6 +153,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     }
     if format >= FORMAT_ONCE {
         machine.once = Once::read(&machine, &mut reader)?;
+    }
+    if format >= FORMAT_SECTIONS {
+        sections::read(&mut machine, &mut reader)?;
     }
     let least = format == format_of(&machine);
     check(

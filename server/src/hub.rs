@@ -309,6 +309,7 @@ mod tests {
                 published_ns: 1,
                 expires: None,
                 due: None,
+                ordering_key: "",
                 id: None,
                 payload,
             };

@@ -9,6 +9,7 @@ pub mod limits;
 mod machine;
 mod message_id;
 mod name;
+mod ordering;
 mod record;
 mod time;
 
@@ -17,5 +18,6 @@ pub use ids::{GroupId, LogIndex, NodeId, Seq, StreamId, Term};
 pub use machine::{Applied, StateMachine, StorageEffect};
 pub use message_id::{IdSalt, MessageId};
 pub use name::{NameError, check_name};
+pub use ordering::KeyHash;
 pub use record::{Origin, Record, RecordBuilder, RecordHead, record_headers};
 pub use time::Millis;

@@ -4,6 +4,8 @@
 pub const NAME_BYTES_MAX: usize = 200;
 /// Longest key that makes a publish repeatable.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 200;
+/// Longest key that messages are ordered by.
+pub const ORDERING_KEY_BYTES_MAX: usize = 200;
 /// All headers of a message together, keys and values, in bytes.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Body of a frame of the binary protocol, and all of a gRPC message, in bytes.

@@ -3,11 +3,12 @@
 //! ```text
 //! u32 length of what follows
 //! u8  format, 1
-//! u8  flags: 1 JSON payload, 2 expires, 4 due, 8 headers, 16 own id, 32 origin
+//! u8  flags: 1 JSON payload, 2 expires, 4 due, 8 headers, 16 own id, 32 origin, 64 ordering key
 //! u8  priority, 0-9
 //! u64 published, Unix nanoseconds
 //! [u64 expires, Unix milliseconds]
 //! [u64 due, Unix milliseconds]
+//! [u8 length, ordering key: 1 to 200 bytes]
 //! [16 bytes of id: for a record that moved and keeps the id of the place where it was published]
 //! [origin, of a record that was published to a topic or an exchange: 16 bytes of id of the publish; u8 length, exchange;
 //!     u8 length, routing key]
@@ -21,7 +22,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec::{DecodeError, Reader};
-use crate::{MessageId, Millis};
+use crate::limits::ORDERING_KEY_BYTES_MAX;
+use crate::{KeyHash, MessageId, Millis};
 
 const FORMAT: u8 = 1;
 const JSON: u8 = 1;
@@ -30,7 +32,8 @@ const DUE: u8 = 4;
 const HEADERS: u8 = 8;
 const ID: u8 = 16;
 const ORIGIN: u8 = 32;
-const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID | ORIGIN;
+const ORDERING_KEY: u8 = 64;
+const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID | ORIGIN | ORDERING_KEY;
 
 /// Writes a record.
 #[derive(Debug, Clone)]
@@ -45,6 +48,8 @@ pub struct RecordBuilder<'a> {
     pub expires: Option<Millis>,
     /// When the message may be delivered.
     pub due: Option<Millis>,
+    /// Messages with the same one are delivered one after the other; empty: none.
+    pub ordering_key: &'a str,
     /// The id, if it is not that of the place.
     pub id: Option<MessageId>,
     /// The message itself.
@@ -79,6 +84,10 @@ impl RecordBuilder<'_> {
         if let Some(due) = self.due {
             flags |= DUE;
             out.put_u64_le(due.0);
+        }
+        if !self.ordering_key.is_empty() {
+            flags |= ORDERING_KEY;
+            put_short(self.ordering_key, out);
         }
         if let Some(id) = self.id {
             flags |= ID;
@@ -116,9 +125,7 @@ impl<'a> Origin<'a> {
     fn write(&self, out: &mut BytesMut) {
         out.put_slice(&self.id.0);
         for text in [self.exchange, self.routing_key] {
-            // Both have limits far below.
-            out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
-            out.put_slice(text.as_bytes());
+            put_short(text, out);
         }
     }
 
@@ -129,6 +136,12 @@ impl<'a> Origin<'a> {
             routing_key: read_short(reader, "routing key")?,
         })
     }
+}
+
+/// Of texts whose limits are far below what the length can say.
+fn put_short(text: &str, out: &mut BytesMut) {
+    out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
+    out.put_slice(text.as_bytes());
 }
 
 fn read_short<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a str, DecodeError> {
@@ -167,6 +180,8 @@ pub struct RecordHead {
     pub expires: Option<Millis>,
     /// When the message may be delivered.
     pub due: Option<Millis>,
+    /// Of its ordering key, if it has one.
+    pub key: Option<KeyHash>,
 }
 
 impl RecordHead {
@@ -181,6 +196,7 @@ impl RecordHead {
             priority,
             expires: read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?,
             due: read_time(&mut reader, flags & DUE != 0, "record due time")?,
+            key: read_key(&mut reader, flags)?.map(|key| KeyHash::of(key.as_bytes())),
         })
     }
 }
@@ -214,6 +230,21 @@ fn read_time(reader: &mut Reader<'_>, there: bool, what: &'static str) -> Result
     there.then(|| reader.u64(what).map(Millis)).transpose()
 }
 
+/// The ordering key, if the record has one.
+fn read_key<'a>(reader: &mut Reader<'a>, flags: u8) -> Result<Option<&'a str>, DecodeError> {
+    if flags & ORDERING_KEY == 0 {
+        return Ok(None);
+    }
+    let key = read_short(reader, "ordering key")?;
+    if key.is_empty() || key.len() > ORDERING_KEY_BYTES_MAX {
+        return Err(DecodeError::Invalid {
+            what: "ordering key",
+            why: "it is empty or too long",
+        });
+    }
+    Ok(Some(key))
+}
+
 /// A record that was checked as a whole; its parts are slices of the buffer that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -231,6 +262,8 @@ pub struct Record {
     pub id: Option<MessageId>,
     /// The message itself.
     pub payload: Bytes,
+    /// Empty if there is none.
+    ordering_key: Bytes,
     /// As it is written; empty if there is none.
     origin: Bytes,
     headers: Bytes,
@@ -245,6 +278,9 @@ impl Record {
         let (flags, priority, published_ns) = read_fixed(&mut reader)?;
         let expires = read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?;
         let due = read_time(&mut reader, flags & DUE != 0, "record due time")?;
+        let key_bytes = read_key(&mut reader, flags)?.map_or(0, str::len);
+        let key_end = 4 + reader.position();
+        let ordering_key = bytes.slice(key_end - key_bytes..key_end);
         let id = if flags & ID != 0 {
             Some(MessageId(reader.u128("record id")?.to_le_bytes()))
         } else {
@@ -272,9 +308,16 @@ impl Record {
             due,
             id,
             payload,
+            ordering_key,
             origin,
             headers,
         })
+    }
+
+    /// Messages with the same one are delivered one after the other; empty: none.
+    #[must_use]
+    pub fn ordering_key(&self) -> &str {
+        std::str::from_utf8(&self.ordering_key).unwrap_or_default()
     }
 
     /// Where it comes from, if it was published to a topic or an exchange.
@@ -305,6 +348,7 @@ pub fn record_headers(bytes: &[u8]) -> Result<Vec<(&str, &str)>, DecodeError> {
     let (flags, ..) = read_fixed(&mut reader)?;
     read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?;
     read_time(&mut reader, flags & DUE != 0, "record due time")?;
+    read_key(&mut reader, flags)?;
     if flags & ID != 0 {
         reader.u128("record id")?;
     }
@@ -349,6 +393,7 @@ mod tests {
             published_ns: 5,
             expires: None,
             due: None,
+            ordering_key: "",
             id: None,
             payload,
         }
@@ -358,10 +403,10 @@ mod tests {
         #[test]
         fn a_record_comes_back(
             json: bool, priority in 0u8..=9, published_ns: u64, expires: Option<u64>, due: Option<u64>,
-            id: Option<[u8; 16]>, payload: Vec<u8>, headers: Vec<(String, String)>,
+            key in ".{0,50}", id: Option<[u8; 16]>, payload: Vec<u8>, headers: Vec<(String, String)>,
         ) {
             let builder = RecordBuilder {
-                json, priority, published_ns, expires: expires.map(Millis), due: due.map(Millis),
+                json, priority, published_ns, expires: expires.map(Millis), due: due.map(Millis), ordering_key: &key,
                 id: id.map(MessageId), payload: &payload,
             };
             let mut out = BytesMut::new();
@@ -372,6 +417,7 @@ mod tests {
             let head = RecordHead::read(&bytes).unwrap();
             prop_assert_eq!(head, RecordHead {
                 bytes: bytes.len(), priority, expires: expires.map(Millis), due: due.map(Millis),
+                key: (!key.is_empty()).then(|| KeyHash::of(key.as_bytes())),
             });
             let record = Record::read(&bytes).unwrap();
             let read: Vec<_> = record.headers().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -379,7 +425,7 @@ mod tests {
             prop_assert_eq!(&record.payload[..], &payload[..]);
             prop_assert_eq!((record.json, record.priority, record.published_ns), (json, priority, published_ns));
             prop_assert_eq!((record.expires, record.due), (expires.map(Millis), due.map(Millis)));
-            prop_assert_eq!(record.id, id.map(MessageId));
+            prop_assert_eq!((record.id, record.ordering_key()), (id.map(MessageId), key.as_str()));
         }
 
         #[test]
@@ -426,9 +472,35 @@ mod tests {
     }
 
     #[test]
+    fn an_ordering_key_that_no_publisher_can_give_is_refused() {
+        let mut out = BytesMut::new();
+        let builder = RecordBuilder {
+            ordering_key: "k",
+            ..builder(b"")
+        };
+        builder.write(std::iter::empty(), &mut out);
+        let key_at = 4 + 3 + 8;
+        assert_eq!(out[key_at..], *b"\x01k");
+        for (length, key) in [(0, &b""[..]), (201, &[b'k'; 201]), (2, b"\xff\xff"), (2, b"k")] {
+            let mut bad = out[..key_at].to_vec();
+            bad.push(length);
+            bad.extend_from_slice(key);
+            let bytes = u32::try_from(bad.len() - 4).unwrap();
+            bad[..4].copy_from_slice(&bytes.to_le_bytes());
+            assert!(RecordHead::read(&bad).is_err(), "{length}");
+            assert!(record_headers(&bad).is_err(), "{length}");
+            assert!(Record::read(&bad.into()).is_err(), "{length}");
+        }
+    }
+
+    #[test]
     fn every_truncation_is_refused() {
         let mut out = BytesMut::new();
-        builder(b"payload").write([("k", "v")].into_iter(), &mut out);
+        let builder = RecordBuilder {
+            ordering_key: "key",
+            ..builder(b"payload")
+        };
+        builder.write([("k", "v")].into_iter(), &mut out);
         let bytes = out.freeze();
         for end in 0..bytes.len() {
             assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");

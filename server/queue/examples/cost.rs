@@ -75,6 +75,7 @@ fn publish_command(shape: &Shape) -> BytesMut {
             published_ns: 1,
             expires: None,
             due: None,
+            ordering_key: "",
             id: None,
             payload: &[7; 256],
         };

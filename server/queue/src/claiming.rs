@@ -9,7 +9,7 @@ use crate::delivery::{Claim, ClaimError, Handle};
 use crate::dispatch::Dispatch;
 use crate::leases::Lease;
 use crate::machine::{Machine, Queue};
-use crate::place::{DELAYED, Place, QueueId, Run, STREAMS, stream_id};
+use crate::place::{DELAYED, KEYED, Place, QueueId, Run, STREAMS, stream_id, stream_of};
 use crate::ranges::RangeSet;
 use crate::window::Window;
 
@@ -20,8 +20,8 @@ impl Dispatch {
         let lease = self.lease_of(handle)?;
         if let Some(lease) = &lease {
             self.leases.end(lease);
-        } else if !self.take_idle(queue, lane, window, place) {
-            // It sleeps until its due time: nobody can have got it.
+        } else if !self.take_idle(queue, lane, window, place, now) {
+            // It sleeps until its due time, or waits for its key: nobody can have got it.
             return Err(ClaimError::NotFound);
         }
         let (id, _, state) = self.state_mut(place.stream).ok_or(ClaimError::NotFound)?;
@@ -55,8 +55,13 @@ impl Dispatch {
     }
 
     /// Takes a message that nobody holds out of what is ready or in backoff; false if it is in neither.
-    fn take_idle(&mut self, queue: &Queue, lane: usize, window: &Window, place: Place) -> bool {
+    fn take_idle(&mut self, queue: &Queue, lane: usize, window: &Window, place: Place, now: Millis) -> bool {
         let seq = place.seq.0;
+        if lane == KEYED
+            && let Some((id, _)) = stream_of(place.stream)
+        {
+            self.reach(queue, id, seq, now);
+        }
         let Some((_, _, state)) = self.state_mut(place.stream) else {
             return false;
         };
@@ -70,6 +75,9 @@ impl Dispatch {
             let due = queue.due.get(&seq);
             let delayed = state.delayed.as_mut().zip(due);
             return delayed.is_some_and(|(delayed, due)| delayed.take(seq, *due));
+        }
+        if lane == KEYED {
+            return state.keyed.as_mut().is_some_and(|keyed| keyed.take(seq));
         }
         let ready = state.lanes[lane].as_mut();
         ready.is_some_and(|ready| ready.take(&(seq..seq + 1)) > 0)
@@ -169,6 +177,8 @@ impl Dispatch {
             let mut taken = RangeSet::default();
             if let Some(delayed) = state.delayed.as_mut().filter(|_| lane == DELAYED) {
                 delayed.take_all().for_each(|seq| taken.insert(seq..seq + 1));
+            } else if let Some(keyed) = state.keyed.as_mut().filter(|_| lane == KEYED) {
+                taken = keyed.take_all(window);
             } else if let Some(ready) = state.lanes.get_mut(lane).and_then(Option::as_mut) {
                 taken = ready.take_all(window.head);
             }

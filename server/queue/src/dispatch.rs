@@ -14,8 +14,9 @@ use crate::lane::{Holds, Lane};
 use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
 use crate::notes::Notes;
+use crate::ordering::Keyed;
 use crate::outcome::{Effect, QueueStats};
-use crate::place::{DELAYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
+use crate::place::{DELAYED, KEYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
 use crate::window::Window;
 
 /// One queue. Streams that were never published to have nothing in here.
@@ -23,6 +24,7 @@ use crate::window::Window;
 pub(crate) struct QueueState {
     pub(crate) lanes: [Option<Box<Lane>>; LANES],
     pub(crate) delayed: Option<Box<Delayed>>,
+    pub(crate) keyed: Option<Box<Keyed>>,
     /// Messages that are leased.
     pub(crate) leased: u64,
     woken: bool,
@@ -32,6 +34,7 @@ impl QueueState {
     pub(crate) fn holds(&self, lane: usize) -> Option<&Holds> {
         match lane {
             DELAYED => self.delayed.as_ref().map(|delayed| &delayed.holds),
+            KEYED => self.keyed.as_ref().map(|keyed| &keyed.holds),
             _ => self.lanes.get(lane)?.as_ref().map(|lane| &lane.holds),
         }
     }
@@ -39,6 +42,7 @@ impl QueueState {
     pub(crate) fn holds_mut(&mut self, lane: usize) -> Option<&mut Holds> {
         match lane {
             DELAYED => self.delayed.as_mut().map(|delayed| &mut delayed.holds),
+            KEYED => self.keyed.as_mut().map(|keyed| &mut keyed.holds),
             _ => self.lanes.get_mut(lane)?.as_mut().map(|lane| &mut lane.holds),
         }
     }
@@ -47,6 +51,7 @@ impl QueueState {
     pub(crate) fn holds_new(&mut self, lane: usize) -> &mut Holds {
         match lane {
             DELAYED => &mut self.delayed.get_or_insert_default().holds,
+            KEYED => &mut self.keyed.get_or_insert_default().holds,
             _ => &mut self.lanes[lane].get_or_insert_default().holds,
         }
     }
@@ -93,6 +98,7 @@ impl Dispatch {
                 let stream = stream_id(id, lane);
                 match machine.stream(stream) {
                     Some((queue, DELAYED, _)) => dispatch.start_delayed(machine, queue, stream, now),
+                    Some((_, KEYED, window)) => dispatch.start_keyed(id, window),
                     Some((_, lane, window)) => dispatch.start_lane(machine, id, lane, window, now),
                     None => {}
                 }
@@ -170,6 +176,11 @@ impl Dispatch {
         let Some((queue, lane, window)) = machine.stream(stream) else {
             return;
         };
+        if lane == KEYED
+            && let Some((id, _)) = stream_of(stream)
+        {
+            return self.give_back_keyed(id, window, range, now);
+        }
         let mut at = range.start;
         if !window.failed.is_empty() {
             for (&seq, failure) in window.failed.range(range.clone()) {
@@ -203,6 +214,8 @@ impl Dispatch {
             for (&seq, due) in queue.due.range(range) {
                 delayed.put(seq, *due);
             }
+        } else if lane == KEYED {
+            state.keyed.get_or_insert_default().rested(range);
         } else {
             state.lanes[lane].get_or_insert_default().put_back(range);
         }
@@ -217,7 +230,9 @@ impl Dispatch {
                 StorageEffect::Placed {
                     stream, first, count, ..
                 } => self.placed(machine, stream, first.0..first.0 + u64::from(count)),
-                StorageEffect::Freed { stream, first, count } => self.freed(stream, &(first.0..first.0 + count)),
+                StorageEffect::Freed { stream, first, count } => {
+                    self.freed(machine, stream, &(first.0..first.0 + count))
+                }
             }
         }
         for effect in effects {
@@ -238,20 +253,26 @@ impl Dispatch {
                 self.sleep(stream, seq, due.at);
             }
         } else if let Some((id, _, state)) = self.state_mut(stream) {
+            if lane == KEYED {
+                return self.placed_keyed(id);
+            }
             state.lanes[lane].get_or_insert_default();
             self.wake(id);
         }
     }
 
-    fn freed(&mut self, stream: StreamId, range: &Range<u64>) {
+    fn freed(&mut self, machine: &Machine, stream: StreamId, range: &Range<u64>) {
         self.notes.forget(stream, range);
-        let Some((_, lane, state)) = self.state_mut(stream) else {
+        let Some((id, lane, state)) = self.state_mut(stream) else {
             return;
         };
         let Some(holds) = state.holds_mut(lane) else { return };
         let settled = holds.claimed.remove(range);
         if settled < range.end - range.start {
             self.detach(stream, range);
+        }
+        if lane == KEYED {
+            self.finish_keyed(machine, id, range);
         }
     }
 
@@ -282,6 +303,8 @@ impl Dispatch {
             if found < range.end - range.start {
                 delayed.forget(range);
             }
+        } else if let Some(keyed) = state.keyed.as_mut().filter(|_| lane == KEYED) {
+            keyed.detach(range);
         } else if let Some(lane) = state.lanes.get_mut(lane).and_then(Option::as_mut) {
             lane.take(range);
         }
@@ -312,6 +335,9 @@ impl Dispatch {
                 }
             }
             assert_eq!(state.leased, leased_here - before);
+            if let (Some(keyed), Some(stream)) = (&state.keyed, queue.keyed()) {
+                keyed.check(stream);
+            }
         }
         assert_eq!(leased.len() as u64, leased_here);
     }
@@ -321,6 +347,7 @@ impl Dispatch {
         let Some(holds) = state.holds(lane) else { return 0 };
         let ready = match lane {
             DELAYED => state.delayed.iter().map(|delayed| delayed.count_of(seq)).sum(),
+            KEYED => state.keyed.iter().map(|keyed| keyed.count_of(seq, window)).sum(),
             _ => state.lanes[lane]
                 .iter()
                 .flat_map(|lane| lane.ready(window.head))

@@ -1,8 +1,10 @@
 //! Handing messages out, and taking them back unharmed.
 //!
 //! Order: the highest priority first. Within a priority first what was delayed and is due, by due time and then as
-//! published; then the lane, in the order of publishing, so that a message which came back stands where it stood.
+//! published; then the lane, in the order of publishing, so that a message which came back stands where it stood. Messages with
+//! an ordering key have the lowest priority, and share it with the others of that priority.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use boltq_core::limits::PRIORITY_MAX;
@@ -10,22 +12,37 @@ use boltq_core::{Millis, Seq, StreamId};
 
 use crate::delivery::Leased;
 use crate::dispatch::Dispatch;
+use crate::lane::Lane;
 use crate::leases::Leases;
 use crate::machine::Machine;
-use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id};
+use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, stream_id};
 use crate::window::Window;
 
+/// The lane of the priority that messages with an ordering key have.
+pub(crate) const KEYED_LANE: usize = 0;
+
+/// What a consumer asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) consumer: ConsumerId,
+    /// Messages at most.
+    pub(crate) max: usize,
+    pub(crate) lease_ms: u64,
+}
+
 /// A call that leases: for whom, until when, and what it got so far.
-struct Loan<'a> {
+pub(crate) struct Loan<'a> {
     leases: &'a mut Leases,
+    pub(crate) alarms: &'a mut BTreeSet<(Millis, Place)>,
     consumer: ConsumerId,
+    pub(crate) now: Millis,
     ends: Millis,
-    left: usize,
+    pub(crate) left: usize,
     out: &'a mut Vec<Leased>,
 }
 
 impl Loan<'_> {
-    fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
+    pub(crate) fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
         let LeaseNo(first) = self.leases.add(stream, range, self.consumer, self.ends);
         let failed = !window.failed.is_empty();
         self.out.extend(range.clone().zip(first..).map(|(seq, number)| Leased {
@@ -37,26 +54,35 @@ impl Loan<'_> {
             .left
             .saturating_sub(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
     }
+
+    /// At most `most`.
+    fn lend_lane(&mut self, stream: StreamId, window: &Window, lane: &mut Lane, most: usize) {
+        let least = self.left.saturating_sub(most);
+        while self.left > least
+            && let Some(range) = lane.take_first(window.head, (self.left - least) as u64)
+        {
+            self.add(stream, window, &range);
+        }
+    }
 }
 
 impl Dispatch {
     /// Leases at most `max` messages in delivery order.
-    pub(crate) fn lease(
-        &mut self,
-        machine: &Machine,
-        id: QueueId,
-        consumer: ConsumerId,
-        ends: Millis,
-        max: usize,
-        out: &mut Vec<Leased>,
-    ) {
+    pub(crate) fn lease(&mut self, machine: &Machine, id: QueueId, wanted: Wanted, now: Millis, out: &mut Vec<Leased>) {
+        let Wanted {
+            consumer,
+            max,
+            lease_ms,
+        } = wanted;
         let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
             return;
         };
         let mut loan = Loan {
             leases: &mut self.leases,
+            alarms: &mut self.alarms,
             consumer,
-            ends,
+            now,
+            ends: now.plus(lease_ms),
             left: max,
             out,
         };
@@ -69,19 +95,22 @@ impl Dispatch {
                 }
             }
             let lane = usize::from(priority);
-            if let (Some(ready), Some(window)) = (state.lanes[lane].as_mut(), queue.window(lane)) {
-                while loan.left > 0
-                    && let Some(range) = ready.take_first(window.head, loan.left as u64)
-                {
-                    loan.add(stream_id(id, lane), window, &range);
+            let mut ready = state.lanes[lane].as_mut().zip(queue.window(lane));
+            let mut lend_lane = |loan: &mut Loan<'_>, most| {
+                if let Some((ready, window)) = &mut ready {
+                    loan.lend_lane(stream_id(id, lane), window, ready, most);
                 }
+            };
+            match state.keyed.as_mut().filter(|_| lane == KEYED_LANE) {
+                Some(keyed) if loan.left > 0 => loan.lend_in_turn(id, queue, keyed, lend_lane),
+                _ => lend_lane(&mut loan, usize::MAX),
             }
         }
         state.leased += (max - loan.left) as u64;
     }
 
     /// The first messages in delivery order, at most `max`.
-    pub(crate) fn peek(&self, machine: &Machine, id: QueueId, max: usize, out: &mut Vec<Place>) {
+    pub(crate) fn peek(&self, machine: &Machine, id: QueueId, max: usize, now: Millis, out: &mut Vec<Place>) {
         let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get(id.0 as usize)) else {
             return;
         };
@@ -94,7 +123,15 @@ impl Dispatch {
             let head = queue.window(lane).map_or(Seq::FIRST.0, |window| window.head);
             let ready = state.lanes[lane].iter().flat_map(|lane| lane.ready(head)).flatten();
             let ready = ready.map(|seq| Place::new(stream_id(id, lane), seq));
-            out.extend(ready.take(wanted - out.len()));
+            let left = wanted - out.len();
+            match (&state.keyed, queue.keyed()) {
+                (Some(keyed), Some(stream)) if lane == KEYED_LANE => {
+                    let upcoming = keyed.upcoming(stream, now);
+                    let upcoming = upcoming.map(|seq| Place::new(stream_id(id, KEYED), seq));
+                    keyed.show(left, upcoming, ready, out);
+                }
+                _ => out.extend(ready.take(left)),
+            }
         }
     }
 

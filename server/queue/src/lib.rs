@@ -14,8 +14,8 @@
 //! Where a message goes is decided in the machine, too: by the name of a queue, by the durable subscriptions of a topic, or
 //! by the bindings of an exchange.
 //!
-//! A queue is eleven streams of records: a lane for each priority, and one for messages that were published with a due
-//! time in the future. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
+//! A queue is twelve streams of records: a lane for each priority, one for messages that were published with a due time in
+//! the future, and one for messages with an ordering key. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
 //! million waiting messages are two numbers.
 //!
 //! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
@@ -32,6 +32,7 @@ mod looking;
 mod machine;
 mod notes;
 mod once;
+mod ordering;
 mod outcome;
 mod place;
 mod plane;

@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 use boltq_core::Millis;
 use boltq_core::limits::PRIORITY_MAX;
 
+use crate::lending::KEYED_LANE;
 use crate::machine::{Machine, Queue};
-use crate::place::{DELAYED, Place, QueueId, stream_id};
+use crate::ordering::Keyed;
+use crate::place::{DELAYED, KEYED, Place, QueueId, stream_id};
 use crate::window::Window;
 
 /// Lowest first: highest priority, then by due time, then in the order of publishing.
@@ -29,11 +31,22 @@ impl Machine {
                 out.push(Place::new(stream_id(id, DELAYED), seq));
             }
             let lane = usize::from(priority);
-            let Some(window) = queue.window(lane) else { continue };
-            let ready = window.open_parts(window.base..window.head).flatten();
-            let ready = ready.filter(|seq| is_ready(window, *seq, now));
+            let windows = queue.window(lane).into_iter();
+            let ready = windows.flat_map(|window| {
+                let open = window.open_parts(window.base..window.head).flatten();
+                open.filter(|seq| is_ready(window, *seq, now))
+            });
             let places = ready.map(|seq| Place::new(stream_id(id, lane), seq));
-            out.extend(places.take(wanted - out.len()));
+            let left = wanted - out.len();
+            match queue.keyed().filter(|_| lane == KEYED_LANE) {
+                Some(stream) => {
+                    let keyed = Keyed::new(stream.window);
+                    let upcoming = keyed.upcoming(stream, now);
+                    let upcoming = upcoming.map(|seq| Place::new(stream_id(id, KEYED), seq));
+                    keyed.show(left, upcoming, places, out);
+                }
+                None => out.extend(places.take(left)),
+            }
         }
     }
 }

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
+use boltq_core::{
+    Applied, DecodeError, IdSalt, KeyHash, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId,
+};
 
 use crate::command::{Command, Items, Settle};
 use crate::once::Once;
+use crate::ordering::Keys;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
-use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
+use crate::place::{DELAYED, KEYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
 use crate::routing::Routing;
 use crate::snapshot;
 use crate::window::{Part, Window, remove_within};
@@ -31,6 +34,8 @@ pub(crate) struct Queue {
     pub(crate) windows: [Option<Box<Window>>; STREAMS],
     /// Of the messages of the delayed stream that are not done.
     pub(crate) due: BTreeMap<u64, Due>,
+    /// Of the messages with an ordering key that are not done.
+    pub(crate) keys: Keys,
 }
 
 impl Queue {
@@ -39,6 +44,7 @@ impl Queue {
             name,
             windows: Default::default(),
             due: BTreeMap::new(),
+            keys: Keys::default(),
         }
     }
 
@@ -98,6 +104,7 @@ pub struct Machine {
     /// What the publish at hand consists of; kept to be filled again without an allocation.
     batches: Vec<Batch>,
     dues: Vec<Due>,
+    keys: Vec<KeyHash>,
 }
 
 impl Machine {
@@ -165,15 +172,19 @@ impl Machine {
         id
     }
 
-    /// Reads the heads of the records of a publish into `batches` and `dues`, and changes nothing else.
+    /// Reads the heads of the records of a publish into `batches`, `dues` and `keys`, and changes nothing else.
     fn sort_records(&mut self, now: Millis, count: u32, records: &[u8], offset: u32) -> Result<(), DecodeError> {
         self.batches.clear();
         self.dues.clear();
+        self.keys.clear();
         let mut at = 0;
         for _ in 0..count {
             let head = RecordHead::read(&records[at..])?;
             let mut lane = usize::from(head.priority);
-            if let Some(due) = head.due.filter(|due| *due > now) {
+            if let Some(key) = head.key {
+                lane = KEYED;
+                self.keys.push(key);
+            } else if let Some(due) = head.due.filter(|due| *due > now) {
                 lane = DELAYED;
                 self.dues.push(Due {
                     at: due,
@@ -210,10 +221,14 @@ impl Machine {
         let queue = &mut self.queues[id.0 as usize];
         let mut runs = Runs::new();
         let mut dues = self.dues.iter();
+        let mut keys = self.keys.iter();
         for batch in &self.batches {
             let range = queue.append(id, *batch, applied);
             if batch.lane == DELAYED {
                 queue.due.extend(range.clone().zip(dues.by_ref().copied()));
+            } else if batch.lane == KEYED {
+                let placed = range.clone().zip(keys.by_ref());
+                placed.for_each(|(seq, key)| queue.keys.push(seq, *key));
             }
             self.totals.published += u64::from(batch.count);
             runs.push(Run::new(stream_id(id, batch.lane), &range));
@@ -262,9 +277,14 @@ impl Machine {
         let stream = run.stream;
         let known = stream_of(stream).and_then(|(id, lane)| {
             let queue = self.queues.get_mut(id.0 as usize)?;
-            Some((queue.windows.get_mut(lane)?.as_mut()?, &mut queue.due))
+            Some((
+                lane,
+                queue.windows.get_mut(lane)?.as_mut()?,
+                &mut queue.due,
+                &mut queue.keys,
+            ))
         });
-        let Some((window, due)) = known else {
+        let Some((lane, window, due, keys)) = known else {
             missing(run);
             return 0;
         };
@@ -274,10 +294,13 @@ impl Machine {
                 let Run { first, count, .. } = Run::new(stream, &range);
                 applied.storage.push(StorageEffect::Freed { stream, first, count });
                 done += count;
+                if lane == KEYED {
+                    keys.finish(&range);
+                }
             }
             Part::Missing(range) => missing(Run::new(stream, &range)),
         });
-        if done > 0 && stream_of(stream).is_some_and(|(_, lane)| lane == DELAYED) {
+        if done > 0 && lane == DELAYED {
             remove_within(due, &run.range());
         }
         done
@@ -319,14 +342,26 @@ impl Machine {
         Outcome::Settled { done, missing }
     }
 
-    /// Both or neither: the message is done in its queue, and a record in the other one.
-    fn move_to(&mut self, place: Place, name: &str, batch: Batch, applied: &mut Applied<Effect>) -> Option<Place> {
+    /// Both or neither: the message is done in its queue, and a record in the other one. With a `key` it stands there behind
+    /// all others that have it.
+    fn move_to(
+        &mut self,
+        place: Place,
+        name: &str,
+        (batch, key): (Batch, Option<KeyHash>),
+        applied: &mut Applied<Effect>,
+    ) -> Option<Place> {
         if self.finish(Run::from(place), applied, |_| {}) == 0 {
             return None;
         }
         let id = self.declare(name);
-        let range = self.queues[id.0 as usize].append(id, batch, applied);
-        Some(Place::new(stream_id(id, batch.lane), range.start))
+        let lane = if key.is_some() { KEYED } else { batch.lane };
+        let queue = &mut self.queues[id.0 as usize];
+        let range = queue.append(id, Batch { lane, ..batch }, applied);
+        if let Some(key) = key {
+            queue.keys.push(range.start, key);
+        }
+        Some(Place::new(stream_id(id, lane), range.start))
     }
 }
 
@@ -403,13 +438,15 @@ impl StateMachine for Machine {
             Command::Fail(items) => self.fail(&items, applied),
             Command::DeadLetter(dead) => {
                 let batch = single_record(dead.record, "dead letter", offset_of(offset, dead.record_at)?)?;
-                let to = self.move_to(dead.place, dead.queue, batch, applied);
+                // It keeps its key and does not wait for it: whoever looks at dead letters wants to see all of them.
+                let to = self.move_to(dead.place, dead.queue, (batch, None), applied);
                 self.totals.dead_lettered += u64::from(to.is_some());
                 Outcome::DeadLettered(to)
             }
             Command::Redrive(back) => {
                 let batch = single_record(back.record, "redriven message", offset_of(offset, back.record_at)?)?;
-                Outcome::Redriven(self.move_to(back.place, back.queue, batch, applied))
+                let key = RecordHead::read(back.record)?.key;
+                Outcome::Redriven(self.move_to(back.place, back.queue, (batch, key), applied))
             }
             Command::Purge(items) => self.purge(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,

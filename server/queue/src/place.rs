@@ -164,12 +164,14 @@ impl Eq for Runs {}
 pub(crate) const LANES: usize = PRIORITY_MAX as usize + 1;
 /// The stream of delayed messages comes after the lanes.
 pub(crate) const DELAYED: usize = LANES;
+/// Then that of messages with an ordering key. They have the lowest priority.
+pub(crate) const KEYED: usize = DELAYED + 1;
 /// Streams of a queue.
-pub(crate) const STREAMS: usize = LANES + 1;
+pub(crate) const STREAMS: usize = KEYED + 1;
 /// Streams that a queue could have: its part of the space of stream ids. The part before queue 0 stays free.
 const STREAMS_PER_QUEUE: u64 = 16;
 
-/// The stream of a lane, or of the delayed messages, of a queue.
+/// The stream of a lane, of the delayed messages or of those with an ordering key, of a queue.
 pub(crate) fn stream_id(queue: QueueId, lane: usize) -> StreamId {
     StreamId((u64::from(queue.0) + 1) * STREAMS_PER_QUEUE + lane as u64)
 }
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn ids_that_no_stream_has_lead_nowhere() {
-        for id in [0, 15, 16 + 11, 31, u64::MAX, (1 << 36) + 16] {
+        for id in [0, 15, 16 + 12, 31, u64::MAX, (1 << 36) + 16] {
             assert_eq!(stream_of(StreamId(id)), None, "{id}");
         }
     }

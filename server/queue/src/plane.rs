@@ -11,6 +11,7 @@ use boltq_core::{Applied, DecodeError, MessageId, Millis, StateMachine, Term};
 
 use crate::delivery::{Claim, ClaimError, Handle, Leased};
 use crate::dispatch::Dispatch;
+use crate::lending::Wanted;
 use crate::machine::Machine;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
@@ -133,7 +134,12 @@ impl Plane {
         out: &mut Vec<Leased>,
     ) {
         if let Some(dispatch) = &mut self.dispatch {
-            dispatch.lease(&self.machine, queue, consumer, now.plus(lease_ms), max, out);
+            let wanted = Wanted {
+                consumer,
+                max,
+                lease_ms,
+            };
+            dispatch.lease(&self.machine, queue, wanted, now, out);
         }
     }
 
@@ -270,7 +276,7 @@ impl Plane {
     /// lead knows no leases: it shows what it would hand out if it began to lead now.
     pub fn peek(&self, queue: QueueId, max: usize, now: Millis, out: &mut Vec<Place>) {
         match &self.dispatch {
-            Some(dispatch) => dispatch.peek(&self.machine, queue, max, out),
+            Some(dispatch) => dispatch.peek(&self.machine, queue, max, now, out),
             None => self.machine.peek(queue, max, now, out),
         }
     }

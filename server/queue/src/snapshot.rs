@@ -9,7 +9,8 @@
 //! u64 published, u64 acked, u64 nacked, u64 expired, u64 dead-lettered, u64 purged
 //! u32 number of queues; each, in the order of their ids:
 //!     str name (u32 length, UTF-8)
-//!     u16 bit n is set if stream n was ever published to: 0-9 the lanes, 10 the delayed messages
+//!     u16 bit n is set if stream n was ever published to: 0-9 the lanes, 10 the delayed messages, 11 those with an ordering
+//!         key
 //!     each of these streams:
 //!         u64 head, u64 base
 //!         u32 number of finished ranges; each: u64 first, u64 end
@@ -33,6 +34,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::machine::{Due, Machine, Queue};
 use crate::once::Once;
+use crate::ordering;
 use crate::outcome::Totals;
 use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
@@ -164,6 +166,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
         "there is nothing of what makes it more than an earlier one",
     )?;
     check(reader.is_empty(), "snapshot", "there are bytes behind its end")?;
+    ordering::check_all(&machine)?;
     check_conservation(&machine)?;
     Ok(machine)
 }
@@ -468,8 +471,8 @@ mod tests {
     #[test]
     fn a_snapshot_from_the_future_is_refused_by_number() {
         let mut bytes = Machine::default().snapshot();
-        bytes[0] = 4;
+        bytes[0] = 5;
         let error = Machine::restore(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "snapshot format: 4 is unknown to this version");
+        assert_eq!(error.to_string(), "snapshot format: 5 is unknown to this version");
     }
 }

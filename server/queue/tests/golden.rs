@@ -45,6 +45,7 @@ fn record(out: &mut BytesMut, priority: u8, due: Option<Millis>, id: Option<Mess
         published_ns: 1_767_225_600_000_000_000,
         expires: None,
         due,
+        ordering_key: "",
         id,
         payload: br#"{"n":1}"#,
     };
@@ -137,6 +138,7 @@ fn routing_commands() -> Vec<(&'static str, BytesMut)> {
             published_ns: 1_767_225_600_000_000_000,
             expires: Some(TIME.plus(90_000)),
             due: None,
+            ordering_key: "",
             id: None,
             payload: br#"{"n":2}"#,
         };

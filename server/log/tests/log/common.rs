@@ -57,6 +57,7 @@ pub(crate) fn record(payload: &[u8]) -> Bytes {
         published_ns: 0,
         expires: None,
         due: None,
+        ordering_key: "",
         id: None,
         payload,
     };

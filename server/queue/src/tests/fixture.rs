@@ -33,6 +33,7 @@ pub(super) fn record(out: &mut BytesMut, message: Message) {
         published_ns: 1,
         expires: None,
         due: message.due,
+        ordering_key: "",
         id: None,
         payload: b"payload",
     };

@@ -5,6 +5,7 @@ mod fixture;
 mod leadership;
 mod model;
 mod once;
+mod ordering;
 mod random;
 mod routing;
 mod routing_random;

@@ -35,6 +35,7 @@ pub(super) fn publish_exchange(exchange: &str, key: &str, headers: &[(&str, &str
             published_ns: 1,
             expires: None,
             due: None,
+            ordering_key: "",
             id: None,
             payload: b"payload",
         };

@@ -282,6 +282,7 @@ mod tests {
             published_ns: 1_735_689_600_123_456_789,
             expires: None,
             due: None,
+            ordering_key: "",
             id: None,
             payload,
         }

@@ -105,6 +105,7 @@ fn delivery(lease: u64, id: MessageId, payload: &[u8], expires: Option<Millis>) 
         published_ns: 0,
         expires,
         due: None,
+        ordering_key: "",
         id: None,
         payload,
     };

@@ -1,0 +1,127 @@
+//! Keeping the messages with an ordering key in step with what happens to them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use boltq_core::{Millis, StreamId};
+
+use super::keyed::Stream;
+use super::{Keyed, Source};
+use crate::dispatch::Dispatch;
+use crate::lending::Loan;
+use crate::machine::{Machine, Queue};
+use crate::place::{KEYED, Place, QueueId, stream_id};
+use crate::window::Window;
+
+impl Queue {
+    /// The messages with an ordering key, if there ever was one.
+    pub(crate) fn keyed(&self) -> Option<Stream<'_>> {
+        let (window, keys) = (self.window(KEYED)?, &self.keys);
+        Some(Stream { window, keys })
+    }
+}
+
+/// Alarms of a stream, for messages that rest.
+struct Rests<'a> {
+    alarms: &'a mut BTreeSet<(Millis, Place)>,
+    stream: StreamId,
+}
+
+impl Rests<'_> {
+    fn add(&mut self, seq: u64, until: Millis) {
+        self.alarms.insert((until, Place::new(self.stream, seq)));
+    }
+}
+
+impl Dispatch {
+    /// As a leader that has looked at nothing yet.
+    pub(crate) fn start_keyed(&mut self, id: QueueId, window: &Window) {
+        self.queues[id.0 as usize].keyed = Some(Box::new(Keyed::new(window)));
+        if window.open_count() > 0 {
+            self.wake(id);
+        }
+    }
+
+    /// What was placed stands behind the cursor already.
+    pub(crate) fn placed_keyed(&mut self, id: QueueId) {
+        self.queues[id.0 as usize].keyed.get_or_insert_default();
+        self.wake(id);
+    }
+
+    fn keyed(&mut self, stream: StreamId, id: QueueId) -> Option<(&mut Keyed, Rests<'_>)> {
+        let keyed = self.queues.get_mut(id.0 as usize)?.keyed.as_deref_mut()?;
+        let alarms = &mut self.alarms;
+        Some((keyed, Rests { alarms, stream }))
+    }
+
+    /// See [`Dispatch::give_back`].
+    pub(crate) fn give_back_keyed(&mut self, id: QueueId, window: &Window, range: &Range<u64>, now: Millis) {
+        let Some((keyed, mut rests)) = self.keyed(stream_id(id, KEYED), id) else {
+            return;
+        };
+        if keyed.give_back(window, range, now, |seq, until| rests.add(seq, until)) {
+            self.wake(id);
+        }
+    }
+
+    /// Messages are done, whatever became of them: their keys are free.
+    pub(crate) fn finish_keyed(&mut self, machine: &Machine, id: QueueId, range: &Range<u64>) {
+        let window = machine.queue_at(id).and_then(|queue| queue.window(KEYED));
+        let (Some(window), Some((keyed, mut rests))) = (window, self.keyed(stream_id(id, KEYED), id)) else {
+            return;
+        };
+        if keyed.finish(window, range, machine.now(), |seq, until| rests.add(seq, until)) {
+            self.wake(id);
+        }
+    }
+
+    /// Looks at messages up to that one, which somebody wants to settle: an earlier leader may have handed it out.
+    pub(crate) fn reach(&mut self, queue: &Queue, id: QueueId, seq: u64, now: Millis) {
+        if let (Some(stream), Some((keyed, mut rests))) = (queue.keyed(), self.keyed(stream_id(id, KEYED), id)) {
+            keyed.reach(stream, seq, now, |seq, until| rests.add(seq, until));
+        }
+    }
+}
+
+impl Loan<'_> {
+    /// Lends messages with a key and without one, in turn.
+    pub(crate) fn lend_in_turn(
+        &mut self,
+        id: QueueId,
+        queue: &Queue,
+        keyed: &mut Keyed,
+        mut lane: impl FnMut(&mut Self, usize),
+    ) {
+        for (source, most) in keyed.turns(self.left) {
+            match (source, queue.keyed()) {
+                (Source::Keyed, Some(stream)) => self.lend_keyed(id, stream, keyed, most),
+                (Source::Keyed, None) => {}
+                (Source::Lane, _) => lane(self, most),
+            }
+        }
+        keyed.change_turns();
+    }
+
+    /// Neighbours become one run.
+    fn lend_keyed(&mut self, id: QueueId, stream: Stream<'_>, keyed: &mut Keyed, most: usize) {
+        let now = self.now;
+        let most = most.min(self.left);
+        let mut run = 0..0;
+        let mut rests = Vec::new();
+        for _ in 0..most {
+            let Some(seq) = keyed.take_first(stream, now, |seq, until| rests.push((seq, until))) else {
+                break;
+            };
+            if seq != run.end && !run.is_empty() {
+                self.add(stream_id(id, KEYED), stream.window, &run);
+                run = 0..0;
+            }
+            run = if run.is_empty() { seq } else { run.start }..seq + 1;
+        }
+        if !run.is_empty() {
+            self.add(stream_id(id, KEYED), stream.window, &run);
+        }
+        let at = |(seq, until)| (until, Place::new(stream_id(id, KEYED), seq));
+        self.alarms.extend(rests.into_iter().map(at));
+    }
+}

@@ -149,6 +149,9 @@ pub(crate) struct Envelope {
     /// each line has the key KEY:NUMBER
     #[arg(long, value_name = "KEY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) idempotency_key: Option<String>,
+    /// Messages of a queue with the same key are delivered in the order of publishing, and one at a time
+    #[arg(long, value_name = "KEY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) ordering_key: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -68,6 +68,8 @@ pub(super) struct Template {
     ttl: Option<prost_types::Duration>,
     /// Empty: none.
     idempotency_key: String,
+    /// Empty: none.
+    ordering_key: String,
 }
 
 impl Template {
@@ -79,6 +81,7 @@ impl Template {
             priority,
             content_type,
             idempotency_key,
+            ordering_key,
         } = envelope;
         let mut headers = BTreeMap::new();
         for (key, value) in pairs {
@@ -96,6 +99,7 @@ impl Template {
             delay: delay.map(wire).transpose()?,
             ttl: ttl.map(wire).transpose()?,
             idempotency_key: idempotency_key.unwrap_or_default(),
+            ordering_key: ordering_key.unwrap_or_default(),
         })
     }
 
@@ -113,6 +117,7 @@ impl Template {
             delay: self.delay,
             ttl: self.ttl,
             idempotency_key: self.idempotency_key.clone(),
+            ordering_key: self.ordering_key.clone(),
         }
     }
 
@@ -150,6 +155,7 @@ mod tests {
             priority: 0,
             content_type: None,
             idempotency_key: None,
+            ordering_key: None,
         }
     }
 
@@ -188,6 +194,7 @@ mod tests {
             priority: 9,
             content_type: None,
             idempotency_key: Some("k".into()),
+            ordering_key: Some("o".into()),
         });
         let template = template.unwrap();
         let message = template.message(Bytes::from_static(b"x"));
@@ -196,7 +203,8 @@ mod tests {
         assert_eq!(message.ttl.unwrap().to_string(), "60s");
         assert_eq!((message.priority, &*message.idempotency_key), (9, "k"));
         let text = Bytes::from_static(b"y");
-        assert_eq!(template.line(Line { number: 7, text }).idempotency_key, "k:7");
+        let line = template.line(Line { number: 7, text });
+        assert_eq!((&*line.idempotency_key, &*line.ordering_key), ("k:7", "o"));
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Serialize for Delivered {
         map.serialize_entry("published_at", &self.published_at)?;
         map.serialize_entry("expires_at", &self.expires_at)?;
         map.serialize_entry("content_type", &self.content_type)?;
+        map.serialize_entry("ordering_key", &self.ordering_key)?;
         map.serialize_entry("headers", &self.headers)?;
         map.serialize_entry("payload", &payload)?;
         map.serialize_entry("payload_encoding", encoding)?;
@@ -106,7 +107,7 @@ mod tests {
             shown(b"{\n\"n\": 12345678901234567890.10\r\n}", true),
             concat!(
                 r#"{"message_id":"000102030405060708090a0b0c0d0e0f","attempts":2,"priority":0,"#,
-                r#""published_at":"2025-01-01T00:00:00Z","expires_at":null,"content_type":"","#,
+                r#""published_at":"2025-01-01T00:00:00Z","expires_at":null,"content_type":"","ordering_key":"","#,
                 r#""headers":{"a":"1","b":"2"},"payload":{ "n": 12345678901234567890.10  },"payload_encoding":"json"}"#,
                 "\n",
             )
@@ -118,6 +119,7 @@ mod tests {
         let tricks = "\u{202e}\u{2066}\u{200f}\u{9b}\u{7f}";
         let mut message = Delivered {
             content_type: tricks.into(),
+            ordering_key: tricks.into(),
             headers: [(tricks.to_owned(), tricks.to_owned())].into(),
             ..delivered()
         };
@@ -137,8 +139,8 @@ mod tests {
             };
             assert_eq!(read["payload"], expected);
             assert_eq!(
-                (&read["content_type"], &read["headers"][tricks]),
-                (&tricks.into(), &tricks.into())
+                (&read["content_type"], &read["ordering_key"], &read["headers"][tricks]),
+                (&tricks.into(), &tricks.into(), &tricks.into())
             );
         }
     }

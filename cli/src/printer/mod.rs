@@ -96,6 +96,8 @@ pub(crate) struct Delivered {
     pub(crate) published_at: String,
     pub(crate) expires_at: Option<String>,
     pub(crate) content_type: String,
+    /// Empty: none.
+    pub(crate) ordering_key: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) payload: Payload,
 }
@@ -221,6 +223,7 @@ impl Delivered {
             published_at,
             attempts,
             expires_at,
+            ordering_key,
         } = delivery;
         Ok(Self {
             message_id: Id::read(&message_id)?,
@@ -233,6 +236,7 @@ impl Delivered {
                 is_json: content_type == "application/json",
             },
             content_type,
+            ordering_key,
             headers,
         })
     }
@@ -271,6 +275,7 @@ mod tests {
             published_at: "2025-01-01T00:00:00Z".into(),
             expires_at: None,
             content_type: String::new(),
+            ordering_key: String::new(),
             headers: [("b", "2"), ("a", "1")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),

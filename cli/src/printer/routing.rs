@@ -83,6 +83,7 @@ impl Delivered {
                 is_json: message.content_type == "application/json",
             },
             content_type: message.content_type,
+            ordering_key: String::new(),
             headers: message.headers,
         })
     }

@@ -161,6 +161,7 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
         published_at,
         expires_at,
         content_type,
+        ordering_key,
         headers,
         payload,
     } = message;
@@ -175,6 +176,9 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
     }
     if !content_type.is_empty() {
         writeln!(out, "type      {}", printable(content_type))?;
+    }
+    if !ordering_key.is_empty() {
+        writeln!(out, "key       {}", printable(ordering_key))?;
     }
     for (key, value) in headers {
         writeln!(out, "header    {}={}", printable(key), printable(value))?;
@@ -316,9 +320,11 @@ payload   hello
         message.payload.bytes = Bytes::from_static(b"\x1b[2J");
         message.headers.insert("evil\r".into(), "\x1b]0;\u{9b}".into());
         message.content_type = "a\nb".into();
+        message.ordering_key = "\u{1b}k".into();
         let text = shown(Format::Table, &message);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(text.contains("base64    G1sySg==\n"), "{text}");
+        assert!(text.contains("key       \\u{1b}k\n"), "{text}");
         assert!(text.contains("header    evil\\r=\\u{1b}]0;\\u{9b}\n"), "{text}");
     }
 
@@ -329,6 +335,7 @@ payload   hello
         message.payload.bytes = Bytes::from_static(trick.as_bytes());
         message.headers.insert(trick.into(), trick.into());
         message.content_type = trick.into();
+        message.ordering_key = trick.into();
         let stats = Stats {
             queues: [(trick.to_owned(), 1)].into(),
             version: trick.into(),

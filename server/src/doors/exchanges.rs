@@ -49,6 +49,7 @@ pub(super) fn push_exchange(batch: &mut RoutedBatch, publish: &PublishExchange<'
         priority: publish.priority,
         delay_ns: 0,
         ttl_ns: 0,
+        ordering_key: &publish.ordering_key,
     };
     let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
     batch.push_exchange(&publish.exchange, &publish.routing_key, &message, headers)
@@ -61,6 +62,7 @@ pub(super) fn push_topic(batch: &mut RoutedBatch, publish: &Publish<'_>) -> Resu
         priority: publish.priority,
         delay_ns: 0,
         ttl_ns: publish.ttl_ns,
+        ordering_key: &publish.ordering_key,
     };
     let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
     batch.push_topic(&publish.topic, &message, headers)

@@ -23,6 +23,8 @@ pub(super) struct Publish<'a> {
     pub(super) priority: i64,
     /// Empty: none. Only for queues.
     pub(super) idempotency_key: Cow<'a, str>,
+    /// Empty: none. Only for queues.
+    pub(super) ordering_key: Cow<'a, str>,
 }
 
 impl<'a> Publish<'a> {
@@ -41,6 +43,7 @@ impl<'de> Members<'de> for Publish<'de> {
         "ttl",
         "priority",
         "idempotency_key",
+        "ordering_key",
     ];
 
     fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
@@ -51,7 +54,8 @@ impl<'de> Members<'de> for Publish<'de> {
             "delay" => self.delay_ns = integer(map)?,
             "ttl" => self.ttl_ns = integer(map)?,
             "priority" => self.priority = integer(map)?,
-            _ => self.idempotency_key = text(map)?,
+            "idempotency_key" => self.idempotency_key = text(map)?,
+            _ => self.ordering_key = text(map)?,
         }
         Ok(())
     }
@@ -155,10 +159,19 @@ pub(super) struct PublishExchange<'a> {
     payload: Option<&'a str>,
     pub(super) headers: Headers<'a>,
     pub(super) priority: i64,
+    /// To be refused.
+    pub(super) ordering_key: Cow<'a, str>,
 }
 
 impl<'de> Members<'de> for PublishExchange<'de> {
-    const NAMES: &'static [&'static str] = &["exchange", "routing_key", "payload", "headers", "priority"];
+    const NAMES: &'static [&'static str] = &[
+        "exchange",
+        "routing_key",
+        "payload",
+        "headers",
+        "priority",
+        "ordering_key",
+    ];
 
     fn set<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
@@ -166,7 +179,8 @@ impl<'de> Members<'de> for PublishExchange<'de> {
             "routing_key" => self.routing_key = text(map)?,
             "payload" => self.payload = map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get),
             "headers" => self.headers = headers(map)?,
-            _ => self.priority = integer(map)?,
+            "priority" => self.priority = integer(map)?,
+            _ => self.ordering_key = text(map)?,
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub struct NewMessage<'a> {
     pub delay_ns: i64,
     /// Nanoseconds from now until it is discarded; never if not positive.
     pub ttl_ns: i64,
+    /// Messages of a queue with the same one are delivered one after the other; empty: none.
+    pub ordering_key: &'a str,
 }
 
 /// What makes a publish repeatable: a message with the same key, in the same queue, is not stored a second time.
@@ -91,6 +93,7 @@ impl PublishBatch {
         if !same_queue {
             check_name(queue)?;
         }
+        check_order(message)?;
         check_size(message, headers.clone())?;
         if !same_queue {
             self.begin(queue);
@@ -113,6 +116,7 @@ impl PublishBatch {
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) -> Result<(), ServiceError> {
         check_name(queue)?;
+        check_order(message)?;
         check_size(message, headers.clone())?;
         self.end();
         begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
@@ -174,6 +178,41 @@ impl PublishBatch {
     }
 }
 
+/// Refuses what cannot be delivered in the order of its key.
+fn check_order(message: &NewMessage<'_>) -> Result<(), ServiceError> {
+    let key = message.ordering_key;
+    if key.is_empty() {
+        return Ok(());
+    }
+    let refused = |what| Err(ServiceError::InvalidArgument { what });
+    if let Err(error) = check_name(key) {
+        return refused(format!("ordering_key: {error}"));
+    }
+    if message.priority > 0 {
+        return refused(format!(
+            "ordering_key is set and priority is {}; messages of a key are delivered in the order of publishing: leave one out",
+            message.priority
+        ));
+    }
+    if message.delay_ns > 0 {
+        return refused(
+            "ordering_key and delay are set; messages of a key are delivered in the order of publishing: leave one out"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Refuses an ordering key where nothing is delivered in the order of one.
+pub(super) fn refuse_order(message: &NewMessage<'_>) -> Result<(), ServiceError> {
+    if message.ordering_key.is_empty() {
+        return Ok(());
+    }
+    Err(ServiceError::InvalidArgument {
+        what: "ordering_key is set; only publishes to queues can have one".to_owned(),
+    })
+}
+
 /// Refuses what is over the limits of a message.
 pub(super) fn check_size<'h>(
     message: &NewMessage<'_>,
@@ -204,6 +243,7 @@ pub(super) fn record<'a>(received: Instant, message: &NewMessage<'a>) -> RecordB
         published_ns: received.unix_ns(),
         expires: after(message.ttl_ns),
         due: after(message.delay_ns),
+        ordering_key: message.ordering_key,
         id: None,
         payload: message.payload,
     }

@@ -155,7 +155,7 @@ fn dead_letter_queue(queue: &str) -> String {
     }
 }
 
-/// The record of a message that died: same id, payload, priority and time; no expiry, since a dead letter that vanishes
+/// The record of a message that died: same id, payload, priority, ordering key and time; no expiry, since a dead letter that vanishes
 /// cannot be looked at; its history in headers.
 fn write_dead_letter(
     record: &Record,
@@ -180,6 +180,7 @@ fn write_dead_letter(
         published_ns: record.published_ns,
         expires: None,
         due: None,
+        ordering_key: record.ordering_key(),
         id: Some(id),
         payload: &record.payload,
     }

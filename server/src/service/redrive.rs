@@ -151,6 +151,7 @@ impl Queues {
                 published_ns: record.published_ns,
                 expires: None,
                 due: None,
+                ordering_key: record.ordering_key(),
                 id: Some(delivery.id),
                 payload: &record.payload,
             }

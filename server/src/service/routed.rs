@@ -10,7 +10,7 @@ use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_exchan
 use boltq_queue::{Outcome, ROUTING_KEY_BYTES_MAX, RoutingRefusal};
 use boltq_raft::{Joint, Proposal};
 
-use super::batch::{NewMessage, check_size, record};
+use super::batch::{NewMessage, check_size, record, refuse_order};
 use super::error::ServiceError;
 use super::publish::Admitted;
 use super::queue::Queues;
@@ -84,6 +84,7 @@ impl RoutedBatch {
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) -> Result<(), ServiceError> {
         check_named("topic", topic)?;
+        refuse_order(message)?;
         check_size(message, headers.clone())?;
         if self.topic.as_ref().is_none_or(|(same, _)| same != topic) {
             self.end();
@@ -113,6 +114,7 @@ impl RoutedBatch {
             named => check_named("exchange", named)?,
         }
         check_key("routing_key", key)?;
+        refuse_order(message)?;
         check_size(message, headers.clone())?;
         self.end();
         begin_publish_exchange(self.proposal.begin(), exchange, key);

@@ -14,6 +14,7 @@ use boltq_core::{Record, Seq, StreamId};
 use boltq_log::{GroupLog, ReadError, ReadMode};
 use boltq_queue::{ConsumerId, Leased, QueueId};
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::error::ServiceError;
@@ -136,7 +137,11 @@ impl Queues {
         loop {
             let found = self.look(look).await?;
             if found.looked == 0 {
-                break;
+                // What is over may have kept others from their turn: those with the same ordering key.
+                if expiring.is_empty() || !gone(&mut expiring, until).await? {
+                    break;
+                }
+                continue;
             }
             walked += found.looked;
             let expiry = self.start_expiry(found.expired, until).await;
@@ -156,11 +161,7 @@ impl Queues {
             look.messages = LOOK_AHEAD_MESSAGES;
         }
         // So that who looks at the figures after this answer sees none of what was walked past.
-        for expiry in expiring {
-            if let Ok(expired) = tokio::time::timeout_at(until, expiry).await {
-                expired.unwrap_or(Err(ServiceError::Stopped))?;
-            }
-        }
+        gone(&mut expiring, until).await?;
         Ok(Vec::new())
     }
 
@@ -303,6 +304,17 @@ impl Queues {
             .map_err(|_| ServiceError::Stopped)?;
         Ok(records.map_err(failed)?.unwrap_or_default())
     }
+}
+
+/// Waits until messages that are over are gone; false if that took too long.
+async fn gone(expiring: &mut Vec<JoinHandle<Result<(), ServiceError>>>, until: Instant) -> Result<bool, ServiceError> {
+    for expiry in expiring.drain(..) {
+        match tokio::time::timeout_at(until, expiry).await {
+            Ok(expired) => expired.unwrap_or(Err(ServiceError::Stopped))?,
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// What to look at, and for whom.

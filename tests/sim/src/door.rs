@@ -76,6 +76,7 @@ async fn publish_there(
             priority: publish.priority,
             delay_ns: ns(publish.delay_ms),
             ttl_ns: ns(publish.ttl_ms),
+            ordering_key: "",
         };
         batch.push(&publish.queue, &message, std::iter::empty())?;
     }

@@ -7,6 +7,8 @@ mod large_settlements;
 mod leases;
 mod long_poll;
 mod order;
+mod ordering;
+mod ordering_load;
 mod payloads;
 mod redrive;
 mod repeated;

@@ -6,6 +6,7 @@ mod leadership;
 mod model;
 mod once;
 mod ordering;
+mod ordering_random;
 mod random;
 mod routing;
 mod routing_random;

@@ -89,6 +89,7 @@ fn with_message<'m, R>(
         priority: i64::from(message.priority),
         delay_ns: nanos(message.delay.as_ref(), "message.delay")?,
         ttl_ns: nanos(message.ttl.as_ref(), "message.ttl")?,
+        ordering_key: &message.ordering_key,
     };
     let named = !json && !message.content_type.is_empty();
     let content_type = named.then_some((CONTENT_TYPE_HEADER, message.content_type.as_str()));
@@ -191,6 +192,7 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
         expires_at: record
             .expires
             .map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
+        ordering_key: record.ordering_key().to_owned(),
     }
 }
 

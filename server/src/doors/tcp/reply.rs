@@ -149,6 +149,10 @@ pub(super) fn delivery(out: &mut Vec<u8>, topic: &str, delivery: &Delivery) -> b
         put_number(out, record.published_ns);
         out.extend_from_slice(br#","retry":"#);
         put_number(out, u64::from(delivery.attempts));
+        if !record.ordering_key().is_empty() {
+            out.extend_from_slice(br#","ordering_key":"#);
+            put_string(out, record.ordering_key());
+        }
         out.push(b'}');
     })
 }
@@ -293,6 +297,12 @@ mod tests {
         let wanted = json!({"id": "30313233343536373839616263646566", "topic": "q", "payload": {"a": [1]},
             "timestamp": 1_735_689_600_123_456_789_u64, "retry": 2});
         assert_eq!(delivered(&record(true, br#"{"a":[1]}"#), &[]), Some((0, wanted)));
+        let keyed = RecordBuilder {
+            ordering_key: "a\"b",
+            ..record(true, b"1")
+        };
+        let (_, body) = delivered(&keyed, &[]).unwrap();
+        assert_eq!(body["ordering_key"], json!("a\"b"));
         let (_, body) = delivered(&record(true, b"null"), &[("a", "1"), ("b", "\"\u{1}")]).unwrap();
         assert_eq!(body["headers"], json!({"a": "1", "b": "\"\u{1}"}));
         assert_eq!(body["payload"], Value::Null);

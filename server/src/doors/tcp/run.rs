@@ -124,6 +124,7 @@ impl<'a> PublishRun<'a> {
             priority: publish.priority,
             delay_ns: publish.delay_ns,
             ttl_ns: publish.ttl_ns,
+            ordering_key: &publish.ordering_key,
         };
         let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
         let added = IdempotencyKey::read(&publish.idempotency_key).and_then(|key| match key {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use boltq_core::{Record, RecordBuilder, RecordHead, record_headers};
+use boltq_core::{KeyHash, Record, RecordBuilder, RecordHead, record_headers};
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 
@@ -17,6 +17,8 @@ fuzz_target!(|data: &[u8]| {
         (head.priority, head.expires, head.due),
         (record.priority, record.expires, record.due)
     );
+    let key = record.ordering_key();
+    assert_eq!(head.key, (!key.is_empty()).then(|| KeyHash::of(key.as_bytes())));
     let headers: Vec<_> = record.headers().collect();
     assert_eq!(
         record_headers(data).expect("headers of a record that is whole"),
@@ -29,6 +31,7 @@ fuzz_target!(|data: &[u8]| {
         published_ns: record.published_ns,
         expires: record.expires,
         due: record.due,
+        ordering_key: record.ordering_key(),
         id: record.id,
         payload: &record.payload,
     };

@@ -6,7 +6,7 @@
 //! Always true, for a leader, of messages that are not done:
 //! - those in front of the cursor are in `keys`; of each key the oldest is in `holders`, and the others are in `waiting`;
 //! - a holder is in exactly one of these: `ready`, `backoff`, `claimed`, `purging`, or leased;
-//! - nothing else is in one of these, but a purge takes also what waits and what is behind the cursor.
+//! - nothing else is ready, rests or is leased; but a command may be on its way for any message, as for a purge.
 //!
 //! The cursor stands still in two cases, and then somebody is woken when that is over. One is that so many wait that looking
 //! further would take too much memory. Which message it stops at follows from what is not done, so a new leader
@@ -45,9 +45,9 @@ pub(crate) struct Stream<'a> {
 
 /// What came of looking at the next message.
 enum Looked {
-    /// It holds its key.
+    /// It holds its key, and nobody has it.
     Holder(u64),
-    /// It has to wait for its key.
+    /// It has to wait for its key, or for a command.
     Waiter,
     /// There is nothing more, or not now.
     Nothing,
@@ -151,6 +151,9 @@ impl Keyed {
             return Looked::Waiter;
         }
         self.holders.insert(key, seq);
+        if self.holds.claimed.contains(seq) {
+            return Looked::Waiter;
+        }
         Looked::Holder(seq)
     }
 
@@ -223,12 +226,9 @@ impl Keyed {
         now: Millis,
         mut rest: impl FnMut(u64, Millis),
     ) -> bool {
-        let holders: Vec<_> = self
-            .keys
-            .range(range.clone())
-            .filter(|(seq, key)| self.holders.get(key) == Some(*seq))
-            .map(|(seq, _)| *seq)
-            .collect();
+        let looked = self.keys.range(range.clone());
+        let holders = looked.filter(|(seq, key)| self.holders.get(key) == Some(*seq));
+        let holders: Vec<_> = holders.map(|(seq, _)| *seq).collect();
         let mut any = std::mem::take(&mut self.stopped);
         for seq in holders {
             match self.settle_down(window, seq, now) {
@@ -276,7 +276,7 @@ impl Keyed {
         any
     }
 
-    /// Gives a key to the first that waits for it; none if there is none, or a purge has it.
+    /// Gives a key to the first that waits for it; none if there is none, or a command has it.
     fn next_holder(&mut self, key: KeyHash) -> Option<u64> {
         let (_, seq) = *self.waiting.range((key, 0)..=(key, u64::MAX)).next()?;
         self.waiting.remove(&(key, seq));
@@ -316,7 +316,7 @@ impl Keyed {
                     if waiting > WAITING_MAX {
                         return None;
                     }
-                } else if rests(stream.window, seq, now).is_none() {
+                } else if rests(stream.window, seq, now).is_none() && !self.holds.claimed.contains(seq) {
                     return Some(seq);
                 }
             }
@@ -335,7 +335,7 @@ impl Keyed {
             Some(key) => self.waiting.contains(&(*key, seq)),
             None => seq >= self.cursor && window.is_open(seq),
         };
-        usize::from(self.ready.contains(seq)) + usize::from(idle && !self.holds.purging.contains(seq))
+        usize::from(self.ready.contains(seq)) + usize::from(idle && !self.holds.settling(seq))
     }
 
     /// Checks what the module promises.
@@ -352,7 +352,7 @@ impl Keyed {
         assert_eq!((&self.holders, &self.waiting), (&oldest, &waiting));
         assert_eq!(self.keys.len(), oldest.len() + waiting.len());
         assert!(waiting.len() <= WAITING_MAX);
-        for set in [&self.ready, &self.holds.backoff, &self.holds.claimed] {
+        for set in [&self.ready, &self.holds.backoff] {
             let held = |seq: u64| self.holders.get(&self.keys[&seq]) == Some(&seq);
             assert!(set.iter().flatten().all(held));
         }

@@ -49,9 +49,12 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
         out
     };
     vec![
-        ("init", write(|out| command::init(out, IdSalt(0x0123_4567_89AB_CDEF)))),
         (
-            "publish",
+            "keyed_init",
+            write(|out| command::init(out, IdSalt(0x0123_4567_89AB_CDEF))),
+        ),
+        (
+            "keyed_publish",
             write(|out| {
                 let writer = PublishWriter::begin(out, "jobs");
                 for key in ["größe", "größe", "", "ann", "größe", "bob"] {
@@ -61,14 +64,14 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
             }),
         ),
         (
-            "publish_once",
+            "keyed_publish_once",
             write(|out| {
                 command::begin_publish_once(out, TIME.plus(1), "jobs", "order-17");
                 record(out, "ann", None);
             }),
         ),
         (
-            "ack",
+            "keyed_ack",
             write(|out| {
                 let mut writer = SettleWriter::begin(out, Settle::Ack);
                 writer.push(out, place(KEYED, 1));
@@ -76,14 +79,14 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
             }),
         ),
         (
-            "dead_letter",
+            "keyed_dead_letter",
             write(|out| {
                 command::begin_dead_letter(out, place(KEYED, 3), "jobs_dead_letter");
                 record(out, "ann", Some(MessageId([0xAB; 16])));
             }),
         ),
         (
-            "redrive",
+            "keyed_redrive",
             write(|out| {
                 command::begin_redrive(out, place(StreamId(32), 1), "jobs");
                 record(out, "ann", Some(MessageId([0xAB; 16])));
@@ -108,8 +111,8 @@ fn recorded_commands_lead_to_the_recorded_snapshot() {
             .apply(TIME, &unhex(bytes), 100, &mut Applied::default())
             .unwrap();
         match name {
-            "dead_letter" => assert_eq!(outcome, Outcome::DeadLettered(Some(place(StreamId(32), 1)))),
-            "redrive" => assert_eq!(outcome, Outcome::Redriven(Some(place(KEYED, 7)))),
+            "keyed_dead_letter" => assert_eq!(outcome, Outcome::DeadLettered(Some(place(StreamId(32), 1)))),
+            "keyed_redrive" => assert_eq!(outcome, Outcome::Redriven(Some(place(KEYED, 7)))),
             _ => {}
         }
     }
@@ -140,7 +143,10 @@ fn the_recorded_snapshot_means_what_it_meant() {
 
 #[test]
 fn a_recorded_message_has_its_key() {
-    let publish = COMMANDS.lines().find_map(|line| line.strip_prefix("publish ")).unwrap();
+    let publish = COMMANDS
+        .lines()
+        .find_map(|line| line.strip_prefix("keyed_publish "))
+        .unwrap();
     let bytes = Bytes::from(unhex(publish));
     let record = Record::read(&bytes.slice(command::publish_records_at("jobs")..)).unwrap();
     assert_eq!(

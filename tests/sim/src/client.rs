@@ -66,6 +66,7 @@ impl Client {
             payload.extend((0..bytes).map(|_| fill));
             let delayed = self.random.permille(150);
             let mortal = self.random.permille(100);
+            let ordered = !delayed && self.random.permille(300);
             let queue = if self.random.permille(900) {
                 queue.clone()
             } else {
@@ -75,9 +76,16 @@ impl Client {
                 tag,
                 queue,
                 payload,
-                priority: i64::try_from(self.random.pick(&[0u64, 0, 0, 4, 9])).unwrap_or(0),
+                priority: match ordered {
+                    true => 0,
+                    false => i64::try_from(self.random.pick(&[0u64, 0, 0, 4, 9])).unwrap_or(0),
+                },
                 delay_ms: if delayed { self.random.between(1, 2_500) } else { 0 },
                 ttl_ms: if mortal { self.random.between(1, 3_000) } else { 0 },
+                ordering_key: match ordered {
+                    true => format!("k{}", self.random.below(3)),
+                    false => String::new(),
+                },
             });
         }
         let level = match self.random.below(1_000) {

@@ -76,7 +76,7 @@ async fn publish_there(
             priority: publish.priority,
             delay_ns: ns(publish.delay_ms),
             ttl_ns: ns(publish.ttl_ms),
-            ordering_key: "",
+            ordering_key: &publish.ordering_key,
         };
         batch.push(&publish.queue, &message, std::iter::empty())?;
     }

@@ -102,6 +102,7 @@ impl Cluster {
             priority: 0,
             delay_ms: 0,
             ttl_ms: 0,
+            ordering_key: String::new(),
         };
         door::publish(self, leader, &[publish], AckLevel::Quorum).await
     }

@@ -6,6 +6,7 @@
 mod checks;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::BTreeMap;
 
@@ -58,6 +59,7 @@ struct Message {
     /// An acknowledgement was begun whose outcome is not known.
     may_be_acked: bool,
     leases: Vec<Lease>,
+    ordering_key: String,
 }
 
 /// When a request began: by its number, and by the clock of the node that it went to.
@@ -98,6 +100,8 @@ pub(crate) struct Publish {
     pub(crate) priority: i64,
     pub(crate) delay_ms: u64,
     pub(crate) ttl_ms: u64,
+    /// Empty: none.
+    pub(crate) ordering_key: String,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +110,7 @@ struct Inner {
     tags: u64,
     messages: BTreeMap<u64, Message>,
     ids: BTreeMap<MessageId, u64>,
+    turns: turns::Turns,
     /// Purges that may have been carried out: queue and the number of their last event.
     purges: Vec<(String, u64)>,
     purged: (u64, bool),
@@ -175,6 +180,7 @@ impl Ledger {
                 acked: None,
                 may_be_acked: false,
                 leases: Vec::new(),
+                ordering_key: publish.ordering_key.clone(),
             };
             inner.messages.insert(publish.tag, message);
         }
@@ -252,6 +258,7 @@ impl Ledger {
             self.trace.count("dead letters");
         }
         self.identify(&mut inner, tag, delivery.id);
+        self.check_turn(&mut inner, tag, begun, queue, delivery, times);
         let message = inner.messages.get_mut(&tag)?;
         self.check_delivery(tag, message, begun, queue, delivery, times);
         self.check_exclusive(tag, message, begun.node, number, times.first_lease);

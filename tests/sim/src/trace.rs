@@ -29,6 +29,8 @@ pub enum Checker {
     Fencing,
     /// A message is delivered neither before it is due nor after it has expired.
     InTime,
+    /// Of an ordering key one message is out at a time, and none comes behind one that was published later.
+    KeyOrder,
     /// Published = open + acknowledged + expired + purged, and each fits what clients were told.
     Conservation,
     /// Replicas with the same entries have the same state.

@@ -11,7 +11,7 @@ use crate::trace::Checker;
 
 impl Lease {
     /// Whether it lasts for certain, by the clock of this node.
-    fn is_held(&self, node: usize) -> bool {
+    pub(super) fn is_held(&self, node: usize) -> bool {
         !self.over && self.end_ms.is_some_and(|end_ms| clocks::high_ms(node) < end_ms)
     }
 }

@@ -42,6 +42,7 @@ impl History {
             priority: 0,
             delay_ms: 0,
             ttl_ms: 0,
+            ordering_key: String::new(),
         };
         let begun = self.ledger.begin(0, FIRST);
         let publishes = std::slice::from_ref(&publish);
@@ -281,6 +282,7 @@ fn messages_come_when_they_are_due_and_before_they_expire() {
         priority: 0,
         delay_ms: MINUTE_MS,
         ttl_ms: 0,
+        ordering_key: String::new(),
     };
     history.ledger.publishing(begun, std::slice::from_ref(&publish));
     history.ledger.published(begun, &[publish], Told::Done, &[id(2)]);

@@ -262,10 +262,10 @@ pub struct Record {
     pub id: Option<MessageId>,
     /// The message itself.
     pub payload: Bytes,
-    /// Empty if there is none.
-    ordering_key: Bytes,
-    /// As it is written; empty if there is none.
-    origin: Bytes,
+    /// Ordering key, id and origin as they are written: those of them that there are.
+    named: Bytes,
+    /// Of the ordering key; 0: there is none.
+    key_bytes: u8,
     headers: Bytes,
 }
 
@@ -278,19 +278,18 @@ impl Record {
         let (flags, priority, published_ns) = read_fixed(&mut reader)?;
         let expires = read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?;
         let due = read_time(&mut reader, flags & DUE != 0, "record due time")?;
-        let key_bytes = read_key(&mut reader, flags)?.map_or(0, str::len);
-        let key_end = 4 + reader.position();
-        let ordering_key = bytes.slice(key_end - key_bytes..key_end);
+        let named_at = reader.position();
+        let key = read_key(&mut reader, flags)?.unwrap_or_default();
+        let key_bytes = u8::try_from(key.len()).unwrap_or(u8::MAX);
         let id = if flags & ID != 0 {
             Some(MessageId(reader.u128("record id")?.to_le_bytes()))
         } else {
             None
         };
-        let origin_at = reader.position();
         if flags & ORIGIN != 0 {
             Origin::read(&mut reader)?;
         }
-        let origin = bytes.slice(4 + origin_at..4 + reader.position());
+        let named = bytes.slice(4 + named_at..4 + reader.position());
         let headers = if flags & HEADERS != 0 {
             let part = reader.bytes("record headers")?;
             check_headers(part)?;
@@ -308,8 +307,8 @@ impl Record {
             due,
             id,
             payload,
-            ordering_key,
-            origin,
+            named,
+            key_bytes,
             headers,
         })
     }
@@ -317,13 +316,23 @@ impl Record {
     /// Messages with the same one are delivered one after the other; empty: none.
     #[must_use]
     pub fn ordering_key(&self) -> &str {
-        std::str::from_utf8(&self.ordering_key).unwrap_or_default()
+        if self.key_bytes == 0 {
+            return "";
+        }
+        read_short(&mut Reader::new(&self.named), "ordering key").unwrap_or_default()
     }
 
     /// Where it comes from, if it was published to a topic or an exchange.
     #[must_use]
     pub fn origin(&self) -> Option<Origin<'_>> {
-        Origin::read(&mut Reader::new(&self.origin)).ok()
+        let mut reader = Reader::new(&self.named);
+        if self.key_bytes > 0 {
+            read_short(&mut reader, "ordering key").ok()?;
+        }
+        if self.id.is_some() {
+            reader.u128("record id").ok()?;
+        }
+        Origin::read(&mut reader).ok()
     }
 
     /// Keys and values in the order in which they were written.
@@ -445,22 +454,28 @@ mod tests {
 
     #[test]
     fn a_record_says_where_it_comes_from() {
-        let mut out = BytesMut::new();
-        let id = Some(MessageId([7; 16]));
-        let builder = RecordBuilder {
-            id,
-            ..builder(b"payload")
-        };
-        builder.write_routed(Some(ORIGIN_OF_A_COPY), [("k", "v")].into_iter(), &mut out);
-        let bytes = out.freeze();
-        let record = Record::read(&bytes).unwrap();
-        assert_eq!(record.origin(), Some(ORIGIN_OF_A_COPY));
-        assert_eq!((record.id, &record.payload[..]), (id, &b"payload"[..]));
-        assert_eq!(record.headers().collect::<Vec<_>>(), [("k", "v")]);
-        assert_eq!(record_headers(&bytes).unwrap(), [("k", "v")]);
-        assert_eq!(RecordHead::read(&bytes).unwrap().bytes, bytes.len());
-        for end in 0..bytes.len() {
-            assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
+        for (ordering_key, id) in [("", None), ("key", None), ("", Some([7; 16])), ("key", Some([7; 16]))] {
+            let mut out = BytesMut::new();
+            let id = id.map(MessageId);
+            let builder = RecordBuilder {
+                ordering_key,
+                id,
+                ..builder(b"payload")
+            };
+            builder.write_routed(Some(ORIGIN_OF_A_COPY), [("k", "v")].into_iter(), &mut out);
+            let bytes = out.freeze();
+            let record = Record::read(&bytes).unwrap();
+            assert_eq!((record.ordering_key(), record.id), (ordering_key, id));
+            assert_eq!(
+                (record.origin(), &record.payload[..]),
+                (Some(ORIGIN_OF_A_COPY), &b"payload"[..])
+            );
+            assert_eq!(record.headers().collect::<Vec<_>>(), [("k", "v")]);
+            assert_eq!(record_headers(&bytes).unwrap(), [("k", "v")]);
+            assert_eq!(RecordHead::read(&bytes).unwrap().bytes, bytes.len());
+            for end in 0..bytes.len() {
+                assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
+            }
         }
     }
 

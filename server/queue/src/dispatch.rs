@@ -231,7 +231,7 @@ impl Dispatch {
                     stream, first, count, ..
                 } => self.placed(machine, stream, first.0..first.0 + u64::from(count)),
                 StorageEffect::Freed { stream, first, count } => {
-                    self.freed(machine, stream, &(first.0..first.0 + count))
+                    self.freed(machine, stream, &(first.0..first.0 + count));
                 }
             }
         }

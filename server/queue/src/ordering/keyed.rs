@@ -302,12 +302,14 @@ impl Keyed {
 
     /// What can be leased, in order.
     pub(crate) fn upcoming(&self, stream: Stream<'_>, now: Millis) -> impl Iterator<Item = u64> {
-        let mut at = self.cursor;
+        let mut at = match self.holds.purging.count() {
+            0 => self.cursor,
+            _ => u64::MAX,
+        };
         let mut seen = BTreeSet::new();
         let mut waiting = self.waiting.len();
-        let stands = self.holds.purging.count() > 0;
         let ahead = std::iter::from_fn(move || {
-            while !stands {
+            loop {
                 let seq = stream.window.open_parts(at..u64::MAX).next()?.start;
                 let key = stream.keys.get(seq);
                 at = seq + 1;
@@ -320,7 +322,6 @@ impl Keyed {
                     return Some(seq);
                 }
             }
-            None
         });
         self.ready.iter().flatten().chain(ahead.fuse())
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use boltq_core::{Applied, Millis, Seq, StateMachine, StreamId, Term};
+use boltq_core::{Applied, Millis, StateMachine, StreamId, Term};
 use bytes::BytesMut;
 use proptest::prelude::*;
 use proptest::sample::Index;

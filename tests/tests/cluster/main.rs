@@ -13,6 +13,7 @@ mod failover;
 mod full_disk;
 mod load;
 mod membership;
+mod queue_settings;
 mod reads;
 mod repeated;
 mod snapshots;

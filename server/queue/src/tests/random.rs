@@ -285,11 +285,11 @@ impl World {
         };
         let messages: Vec<_> = messages.iter().map(message).collect();
         let (outcome, freed) = self.apply(&publish(QUEUES[queue], &messages));
-        self.published(self.ids[queue], &messages, &outcome, freed);
+        self.published(self.ids[queue], &messages, &outcome, &freed);
     }
 
     /// Compares what a publish has answered and freed, and returns where the messages are.
-    fn published(&mut self, id: QueueId, messages: &[Message], outcome: &Outcome, freed: Vec<Place>) -> Vec<Place> {
+    fn published(&mut self, id: QueueId, messages: &[Message], outcome: &Outcome, freed: &[Place]) -> Vec<Place> {
         let (places, refused) = self.model.publish(id, messages, self.now);
         let (runs, told) = match outcome {
             Outcome::Published(runs) => (runs, 0),
@@ -318,7 +318,7 @@ impl World {
             assert_eq!(outcome, Outcome::PublishedBefore(place));
             return;
         }
-        if let [place] = self.published(id, &[message], &outcome, freed)[..] {
+        if let [place] = self.published(id, &[message], &outcome, &freed)[..] {
             self.model.keys.push((id, key, place, until));
         }
     }

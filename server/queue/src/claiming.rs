@@ -92,6 +92,9 @@ impl Dispatch {
             .map_or(0, |holds| holds.claimed.remove(&range));
         if claimed > 0 {
             self.give_back(machine, place.stream, &range, now);
+            if let Some((id, _)) = stream_of(place.stream) {
+                self.relax(id);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::lane::Lane;
 use crate::leases::Leases;
 use crate::machine::Machine;
-use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, stream_id};
+use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, stream_id, stream_of};
 use crate::window::Window;
 
 /// The lane of the priority that messages with an ordering key have.
@@ -74,7 +74,10 @@ impl Dispatch {
             max,
             lease_ms,
         } = wanted;
-        let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
+        let Some(queue) = machine.queue_at(id).filter(|queue| self.serves(queue, id, consumer)) else {
+            return;
+        };
+        let Some(state) = self.queues.get_mut(id.0 as usize) else {
             return;
         };
         let mut loan = Loan {
@@ -149,6 +152,11 @@ impl Dispatch {
         while let Some((stream, range)) = self.leases.take_of(consumer) {
             self.back_from_lease(machine, stream, &range, now);
         }
+        if !self.singles.is_empty() {
+            for id in self.singles.end(consumer) {
+                self.wake(id);
+            }
+        }
         held
     }
 
@@ -157,5 +165,8 @@ impl Dispatch {
             state.leased -= range.end - range.start;
         }
         self.give_back(machine, stream, range, now);
+        if let Some((id, _)) = stream_of(stream) {
+            self.relax(id);
+        }
     }
 }

@@ -12,6 +12,7 @@ use boltq_core::codec::{self, Reader};
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
+use crate::managing::snapshot as managing;
 use crate::ordering;
 use crate::snapshot::check;
 
@@ -24,12 +25,20 @@ struct Section {
 }
 
 /// In the order of their tags.
-const SECTIONS: &[Section] = &[Section {
-    tag: ordering::SECTION_TAG,
-    is_empty: ordering::is_empty,
-    write: ordering::write_section,
-    read: ordering::read_section,
-}];
+const SECTIONS: &[Section] = &[
+    Section {
+        tag: 1,
+        is_empty: managing::is_unmanaged,
+        write: managing::write,
+        read: managing::read,
+    },
+    Section {
+        tag: 3,
+        is_empty: ordering::is_empty,
+        write: ordering::write_section,
+        read: ordering::read_section,
+    },
+];
 
 fn there(machine: &Machine) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| !(section.is_empty)(machine))

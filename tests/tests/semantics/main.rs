@@ -10,6 +10,7 @@ mod order;
 mod ordering;
 mod ordering_load;
 mod payloads;
+mod queues;
 mod redrive;
 mod repeated;
 mod retries;

@@ -36,7 +36,9 @@ impl Rests<'_> {
 impl Dispatch {
     /// As a leader that has looked at nothing yet.
     pub(crate) fn start_keyed(&mut self, id: QueueId, window: &Window) {
-        self.queues[id.0 as usize].keyed = Some(Box::new(Keyed::new(window)));
+        if let Some(state) = self.queues.get_mut(id.0 as usize) {
+            state.keyed = Some(Box::new(Keyed::new(window)));
+        }
         if window.open_count() > 0 {
             self.wake(id);
         }
@@ -44,7 +46,9 @@ impl Dispatch {
 
     /// What was placed stands behind the cursor already.
     pub(crate) fn placed_keyed(&mut self, id: QueueId) {
-        self.queues[id.0 as usize].keyed.get_or_insert_default();
+        if let Some(state) = self.queues.get_mut(id.0 as usize) {
+            state.keyed.get_or_insert_default();
+        }
         self.wake(id);
     }
 

@@ -18,9 +18,6 @@ use crate::place::KEYED;
 use crate::snapshot::check;
 use crate::window::Window;
 
-/// Of the part of a snapshot that has the keys.
-pub(crate) const SECTION_TAG: u8 = 3;
-
 /// Neighbours in a chunk.
 const CHUNK: u64 = 128;
 
@@ -87,8 +84,8 @@ impl Keys {
 
 /// Queues with messages that have a key and are not done, in the order of their ids.
 fn queues(machine: &Machine) -> impl Iterator<Item = (u32, &Queue, &Window)> {
-    let queues = (0..).zip(&machine.queues);
-    let keyed = queues.filter_map(|(id, queue)| Some((id, queue, queue.window(KEYED)?)));
+    let queues = machine.queues.numbered();
+    let keyed = queues.filter_map(|(id, queue)| Some((u32::try_from(id).ok()?, queue, queue.window(KEYED)?)));
     keyed.filter(|(_, _, window)| window.open_count() > 0)
 }
 

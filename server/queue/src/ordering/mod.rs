@@ -14,4 +14,4 @@ mod keys;
 #[cfg(test)]
 pub(crate) use keyed::WAITING_MAX;
 pub(crate) use keyed::{Keyed, Source};
-pub(crate) use keys::{Keys, SECTION_TAG, check_all, is_empty, read_section, write_section};
+pub(crate) use keys::{Keys, check_all, is_empty, read_section, write_section};

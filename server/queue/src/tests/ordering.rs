@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use super::fixture::{ANN, BOB, Fixture, LEASE_MS, Message, done, fail, settle, token};
 use crate::command::{self, PublishWriter, Settle};
 use crate::ordering::WAITING_MAX;
-use crate::{ClaimError, Handle, Leased, Machine, Outcome, Place, Run};
+use crate::{ClaimError, Handle, Leased, Machine, Outcome, Place, QueueOptions, Run};
 
 /// The record of a message whose key is this letter; `-` is none.
 pub(super) fn record(out: &mut BytesMut, key: char, priority: u8) {
@@ -444,6 +444,36 @@ fn a_snapshot_without_the_key_of_each_message_is_refused() {
         (bytes[at + 2], bytes[at + 6]) = (52, 2);
     });
     assert!(twice.starts_with("ordering keys: queues are out of order"), "{twice}");
+}
+
+#[test]
+fn what_makes_room_frees_its_key_also_if_somebody_has_it() {
+    let mut fixture = Fixture::new();
+    let options = QueueOptions {
+        max_length: Some(2),
+        drop_oldest: true,
+        ..QueueOptions::default()
+    };
+    let mut out = BytesMut::new();
+    command::create_queue(&mut out, "q", &options);
+    fixture.apply(&out);
+    let places = put(&mut fixture, "aa");
+    take_one(&mut fixture);
+    put(&mut fixture, "a");
+    assert_eq!(take(&mut fixture), places[1..]);
+}
+
+#[test]
+fn keys_of_a_deleted_queue_are_forgotten() {
+    let mut fixture = Fixture::new();
+    put(&mut fixture, "aab");
+    take(&mut fixture);
+    let mut out = BytesMut::new();
+    command::delete_queue(&mut out, "q", false);
+    fixture.apply(&out);
+    let new = put(&mut fixture, "ab");
+    fixture.fail_over();
+    assert_eq!(take(&mut fixture), new);
 }
 
 #[test]

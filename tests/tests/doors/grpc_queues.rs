@@ -26,10 +26,11 @@ async fn a_message_comes_back_with_everything_that_was_published() {
         payload: (0..=255).collect::<Vec<u8>>().into(),
         headers: BTreeMap::from([("a".to_owned(), "1".to_owned()), ("größe".to_owned(), String::new())]),
         content_type: "image/png".into(),
-        priority: 42,
+        priority: 0,
         delay: None,
         ttl: duration(Duration::from_secs(60)),
         idempotency_key: String::new(),
+        ordering_key: "image/17".into(),
     };
     let before = SystemTime::now();
     let id = client.put("q", published.clone()).await;
@@ -40,7 +41,8 @@ async fn a_message_comes_back_with_everything_that_was_published() {
         (&delivery.headers, &delivery.content_type),
         (&published.headers, &published.content_type)
     );
-    assert_eq!((delivery.priority, delivery.attempts), (9, 0), "priorities are clamped");
+    assert_eq!((delivery.priority, delivery.attempts), (0, 0));
+    assert_eq!(delivery.ordering_key, published.ordering_key);
     let published_at = SystemTime::try_from(delivery.published_at.unwrap()).unwrap();
     assert!(published_at >= before && published_at <= SystemTime::now());
     let lives = SystemTime::try_from(delivery.expires_at.unwrap())

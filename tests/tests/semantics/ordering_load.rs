@@ -137,7 +137,7 @@ async fn consume_from(work: &Work, node: SocketAddr, dies: bool, random: &mut Ra
                 reject(&mut client, delivery, random.within(0..30)).await?
             } else {
                 work.progress(key, |progress| {
-                    progress.acknowledged = progress.acknowledged.max(number + 1)
+                    progress.acknowledged = progress.acknowledged.max(number + 1);
                 });
                 let settled = acknowledge(&mut client, delivery).await?;
                 if settled {

@@ -12,6 +12,7 @@ use super::error::{ConfigError, Origin};
 use super::flags::Flags;
 use super::keys::{self, ALL, AnyKey, Key, OUTSIDE_FILES};
 use super::kind::{Given, Kind};
+use super::reload::{RELOADABLE, Values};
 use super::unavailable::{self, FEATURES, Feature, OTHER_VARIABLES};
 
 /// A checked configuration and what should be said about it.
@@ -23,6 +24,8 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// What is in effect and what it does, with the origin of each value; for people. Secrets are not in it.
     pub in_effect: String,
+    /// The same by key, to see later what has changed.
+    pub values: Values,
 }
 
 /// Reads the file named by the flags, then the environment, then the flags; later values win. An empty variable counts
@@ -40,10 +43,12 @@ pub fn load(flags: &Flags, environment: impl IntoIterator<Item = (OsString, OsSt
     settings.refuse_unavailable()?;
     let config = Config::check(&settings)?;
     warnings.extend(config.cluster.warnings(config.storage.mode));
+    warnings.extend(config.security.warnings(config.cluster.enabled));
     Ok(Loaded {
         config,
         warnings,
         in_effect: settings.in_effect(),
+        values: Values::of(&settings),
     })
 }
 
@@ -92,6 +97,12 @@ impl Settings {
     /// Whether a value was written.
     pub(super) fn has(&self, key: &'static dyn AnyKey) -> bool {
         self.0.contains_key(key.name())
+    }
+
+    /// The value that is in effect, as it is written.
+    pub(super) fn given(&self, key: &dyn AnyKey) -> Given {
+        let given = self.0.get(key.name()).map(|(given, _)| given.clone());
+        given.unwrap_or_else(|| Given::Json(key.default_json()))
     }
 
     /// The value that is in effect, for people.
@@ -227,8 +238,13 @@ impl Settings {
             let value = self.shown(*key);
             let given = self.0.get(key.name());
             let origin = given.map_or("default".to_owned(), |(_, origin)| origin.to_string());
+            let reload = if RELOADABLE.contains(&key.name()) {
+                " SIGHUP applies it."
+            } else {
+                ""
+            };
             // Writing to a String does not fail.
-            let _ = writeln!(text, "# {}\n{} = {value}  ({origin})", key.about(), key.name());
+            let _ = writeln!(text, "# {}{reload}\n{} = {value}  ({origin})", key.about(), key.name());
         }
         text
     }

@@ -8,6 +8,7 @@
 //!
 //! `load` is the only way to a [`Config`], so code behind it never sees an unchecked value.
 
+mod access_keys;
 mod api_key;
 mod checked;
 mod cluster;
@@ -19,9 +20,11 @@ mod keys;
 mod kind;
 mod layers;
 mod parse;
+mod reload;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod unavailable;
 
 pub use api_key::ApiKey;
@@ -33,4 +36,6 @@ pub use cluster::{ClusterConfig, ClusterTls};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};
+pub use reload::{RELOADABLE, Values};
 pub use secret::ClusterSecret;
+pub use tls::{ClientAuth, ServerTls};

@@ -1,0 +1,9 @@
+//! Who is let in, and who can listen.
+
+mod keys;
+mod reload;
+mod roles;
+mod throttle;
+mod tls;
+mod tls_cluster;
+mod unknown;

@@ -1,5 +1,6 @@
 //! Who is let in, and who can listen.
 
+mod command_line;
 mod keys;
 mod reload;
 mod roles;

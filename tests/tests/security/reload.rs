@@ -172,7 +172,9 @@ fn limits_and_the_level_of_the_log_take_effect_at_once() {
             .is_err()
     );
     // Who sends anything but AUTH is worth a line of this level.
-    BinaryClient::connect(server.messaging()).call(command::PING, "").error();
+    BinaryClient::connect(server.messaging())
+        .call(command::PING, "")
+        .error();
     eventually(WITHIN, "a line of the new level", || {
         server.log().contains("DEBUG").then_some(())
     });

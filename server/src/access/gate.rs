@@ -1,6 +1,7 @@
 //! The decision.
 
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,11 +99,11 @@ impl Access {
     }
 
     /// Serves a connection until it ends, or until it has had the time to show a key and has not.
-    pub async fn while_patient(&self, client: &Client, serving: impl Future<Output = ()>) {
+    pub async fn while_patient(&self, client: &Client, serving: Pin<&mut impl Future<Output = ()>>) {
         let too_late = async {
             sleep(self.policy().auth_timeout).await;
             if client.is_let_in() || !self.is_required() {
-                pending().await
+                pending::<()>().await;
             }
         };
         tokio::select! {
@@ -164,12 +165,16 @@ impl Access {
             let failed = std::mem::take(&mut log.unsaid);
             log.said = Some(now);
             drop(log);
-            match emptied {
-                true => {
-                    warn!(%peer, failed, per_minute, "too many failed attempts from an address: nothing that it shows is \
-                    looked at for a while (security.auth_failures_per_minute)")
-                }
-                false => warn!(%peer, failed, "wrong or missing API key"),
+            if emptied {
+                warn!(
+                    %peer,
+                    failed,
+                    per_minute,
+                    "too many failed attempts from an address: nothing that it shows is looked at for a while \
+                     (security.auth_failures_per_minute)"
+                );
+            } else {
+                warn!(%peer, failed, "wrong or missing API key");
             }
         }
     }

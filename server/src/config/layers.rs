@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use super::checked::Config;
+use super::comments;
 use super::document::Node;
 use super::error::{ConfigError, Origin};
 use super::flags::Flags;
@@ -119,7 +120,7 @@ impl Settings {
             path: path.to_owned(),
             source,
         })?;
-        let root = serde_json::from_str(&text).map_err(|source| ConfigError::Json {
+        let root = serde_json::from_str(&comments::blank(&text)).map_err(|source| ConfigError::Json {
             path: path.to_owned(),
             source,
         })?;

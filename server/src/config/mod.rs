@@ -1,4 +1,4 @@
-//! What the operator wants, from four places: defaults, a JSON file, `BOLTQ_*` variables, flags. Later ones win.
+//! What the operator wants, from four places: defaults, a JSON file that may have comments, `BOLTQ_*` variables, flags. Later ones win.
 //!
 //! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
 //! changes something in this version; the few settings that only a variable or a flag has are beside it. `unavailable`
@@ -12,6 +12,7 @@ mod access_keys;
 mod api_key;
 mod checked;
 mod cluster;
+mod comments;
 mod document;
 mod duration;
 mod error;

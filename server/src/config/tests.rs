@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 
 mod cluster;
+mod files;
 mod security;
 
 /// The example of the published documentation, with its two `server` sections.

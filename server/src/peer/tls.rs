@@ -42,8 +42,8 @@ impl Tls {
         let chain = certificate.certificates()?;
         let key = PemFile::read("key", &files.key)?.key()?;
         let client = client(&provider, &roots, chain.clone(), key.clone_key());
-        let client = client.map_err(|why| certificate.error(why))?;
-        let server = server(provider, roots, chain, key).map_err(|why| certificate.error(why))?;
+        let client = client.map_err(|why| certificate.error(&why))?;
+        let server = server(provider, roots, chain, key).map_err(|why| certificate.error(&why))?;
         Ok(Self {
             connector: TlsConnector::from(Arc::new(client)),
             acceptor: TlsAcceptor::from(Arc::new(server)),

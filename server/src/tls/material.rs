@@ -55,7 +55,7 @@ impl Material {
         let private = key.key()?;
         let roots = authorities.as_ref().map(PemFile::roots).transpose()?.map(Arc::new);
         let expires = chain.first().and_then(|first| expiry::expiry(first));
-        let refused = |why: String| certificate.error(why);
+        let refused = |why: String| certificate.error(&why);
         let client = roots
             .clone()
             .map(|roots| client(roots, chain.clone(), private.clone_key()))

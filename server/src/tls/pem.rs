@@ -1,5 +1,6 @@
 //! Files in PEM.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::RootCertStore;
@@ -30,7 +31,7 @@ impl<'a> PemFile<'a> {
             path,
             bytes: Vec::new(),
         };
-        let bytes = std::fs::read(path).map_err(|why| file.error(why))?;
+        let bytes = std::fs::read(path).map_err(|why| file.error(&why))?;
         Ok(Self { bytes, ..file })
     }
 
@@ -41,29 +42,29 @@ impl<'a> PemFile<'a> {
     /// At least one.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, PemError> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let read = read.map_err(|why| self.error(why))?;
+        let read = read.map_err(|why| self.error(&why))?;
         if read.is_empty() {
-            return Err(self.error("no certificate in it"));
+            return Err(self.error(&"no certificate in it"));
         }
         Ok(read)
     }
 
     /// The first in it.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, PemError> {
-        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|why| self.error(why))
+        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|why| self.error(&why))
     }
 
     /// The authorities in it, at least one.
     pub(crate) fn roots(&self) -> Result<RootCertStore, PemError> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates()? {
-            roots.add(certificate).map_err(|why| self.error(why))?;
+            roots.add(certificate).map_err(|why| self.error(&why))?;
         }
         Ok(roots)
     }
 
     /// What is wrong with it.
-    pub(crate) fn error(&self, why: impl ToString) -> PemError {
+    pub(crate) fn error(&self, why: &dyn Display) -> PemError {
         PemError {
             what: self.what,
             path: self.path.to_owned(),

@@ -62,14 +62,14 @@ impl HttpPort {
             return;
         };
         let client = Arc::new(Client::new(stream.peer()));
-        let serving = serve(
+        let serving = pin!(serve(
             stream,
             &self.http,
             self.router,
             Bodies::Plain,
             (&self.intake, &client),
             &stop,
-        );
+        ));
         self.access.while_patient(&client, serving).await;
     }
 }

@@ -1,5 +1,6 @@
 //! The messaging port: gRPC, gRPC-Web and the binary protocol on one number.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -49,9 +50,9 @@ impl MessagingPort {
         };
         let client = Arc::new(Client::new(stream.peer()));
         let access = self.access.clone();
-        access
-            .while_patient(&client, self.serve_stream(stream, &client, stop))
-            .await;
+        // Here, and not once more in what waits for it: this is all that a connection holds.
+        let serving = pin!(self.serve_stream(stream, &client, stop));
+        access.while_patient(&client, serving).await;
     }
 
     async fn serve_stream(self, mut stream: Stream, client: &Arc<Client>, stop: CancellationToken) {

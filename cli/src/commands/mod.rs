@@ -9,6 +9,7 @@ mod health;
 mod key;
 mod kv;
 mod lines;
+mod managing;
 mod nack;
 mod publish;
 mod publish_file;

@@ -2,9 +2,9 @@
 
 use std::future::pending;
 use std::io;
+use std::pin::Pin;
 
 use boltq_core::limits::FRAME_BYTES_MAX;
-use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
@@ -16,7 +16,8 @@ use crate::access::{Denied, Grant, Operation};
 /// What a connection may do that is known, and how it hears that it no longer may.
 pub(super) struct Rights {
     grant: Grant,
-    revoked: BoxFuture<'static, ()>,
+    /// `Sync`, as all of a connection is.
+    revoked: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
 }
 
 impl Rights {

@@ -9,6 +9,7 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
+use super::parse::Collector;
 use super::{duration, kind::Integer};
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
@@ -32,6 +33,10 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Other nodes.
     pub cluster: ClusterConfig,
+    /// What is counted for whom.
+    pub metrics: MetricsConfig,
+    /// Who is told of traces.
+    pub telemetry: TelemetryConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -173,6 +178,24 @@ pub struct SecurityConfig {
     pub api_key: ApiKey,
 }
 
+/// Section `metrics`.
+#[derive(Debug, Clone)]
+pub struct MetricsConfig {
+    /// Queues with figures of their own.
+    pub queues_max: usize,
+}
+
+/// Section `telemetry`.
+#[derive(Debug, Clone)]
+pub struct TelemetryConfig {
+    /// What this server is called.
+    pub service_name: String,
+    /// None: there are no traces.
+    pub collector: Option<Collector>,
+    /// Part of the traces that begin here.
+    pub sample_ratio: f64,
+}
+
 /// Section `log`.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
@@ -213,6 +236,14 @@ impl Config {
             },
             security: SecurityConfig {
                 api_key: settings.get(&key::SECURITY_API_KEY)?,
+            },
+            metrics: MetricsConfig {
+                queues_max: number(settings, &key::METRICS_QUEUES_MAX)?,
+            },
+            telemetry: TelemetryConfig {
+                service_name: settings.get(&key::TELEMETRY_SERVICE_NAME)?,
+                collector: settings.get(&key::TELEMETRY_OTLP_ENDPOINT)?,
+                sample_ratio: settings.get(&key::TELEMETRY_OTLP_SAMPLE_RATIO)?,
             },
             log: LogConfig {
                 level: settings.get(&key::LOG_LEVEL)?,

@@ -26,11 +26,12 @@ mod unavailable;
 
 pub use api_key::ApiKey;
 pub use checked::{
-    CacheConfig, Config, LogConfig, LogFormat, PerformanceConfig, PublishConfig, QueueConfig, SecurityConfig,
-    ServerConfig, StorageConfig, StorageMode, StorageSync,
+    CacheConfig, Config, LogConfig, LogFormat, MetricsConfig, PerformanceConfig, PublishConfig, QueueConfig,
+    SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync, TelemetryConfig,
 };
 pub use cluster::{ClusterConfig, ClusterTls};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};
+pub use parse::Collector;
 pub use secret::ClusterSecret;

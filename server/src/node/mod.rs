@@ -31,7 +31,8 @@ use crate::peer::PeerError;
 use crate::plane::QueuePlane;
 use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::{expire_subscriptions, run_timer};
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::trace::{Exporter, Tracer};
+use crate::telemetry::{DoorMetrics, Via};
 
 /// Proposals that may be on their way at most, in bytes.
 const PROPOSAL_BYTES_MAX: usize = 32 << 20;
@@ -39,6 +40,8 @@ const PROPOSAL_BYTES_MAX: usize = 32 << 20;
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
+/// How long a node that stops waits for the collector of traces.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
 /// How often a node looks whether its log has failed.
 const FAILURE_POLL: Duration = Duration::from_millis(500);
 
@@ -85,6 +88,9 @@ pub enum NodeError {
         /// What is wrong.
         source: io::Error,
     },
+    /// The collector of traces has no such address.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] tonic::transport::Error),
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -104,6 +110,10 @@ pub struct Node {
     doors: JoinSet<()>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
+    /// Hands on traces, if there are any.
+    exporter: Option<Exporter>,
+    /// For the last traces to be handed on.
+    flush_max: Duration,
     messaging: SocketAddr,
     admin: SocketAddr,
 }
@@ -154,6 +164,7 @@ impl Node {
                 (group, Some(clustered))
             }
         };
+        let (tracer, exporter) = traces(config, addresses.0)?.unzip();
         let parts = Parts {
             log: log.clone(),
             disk: config.storage.mode == StorageMode::Disk,
@@ -161,6 +172,7 @@ impl Node {
             clustering: Clustering::new(clustered.as_ref().map(|clustered| clustered.cluster.clone())),
             min_ack_level: config.publish.min_ack_level,
             confirm_max: clustered.is_some().then_some(config.cluster.proposal_timeout),
+            tracer,
         };
         let clustering = parts.clustering.clone();
         let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
@@ -189,6 +201,8 @@ impl Node {
             doors: JoinSet::new(),
             tasks,
             stop,
+            exporter,
+            flush_max: config.server.shutdown_grace.min(FLUSH_MAX),
             messaging: addresses.0,
             admin: addresses.1,
         };
@@ -212,9 +226,16 @@ impl Node {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
         let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
+        let grpc = grpc::router(
+            &queues.via(Via::Grpc),
+            kv,
+            clustering,
+            health,
+            api_key.clone(),
+            metrics.clone(),
+        )?;
         let tcp = tcp::Door::new(
-            queues.clone(),
+            queues.via(Via::Binary),
             clustering.clone(),
             api_key.clone(),
             &config.server,
@@ -234,7 +255,14 @@ impl Node {
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let router = http::router(queues.clone(), kv.clone(), clustering.clone(), api_key, metrics.clone());
+        let router = http::router(
+            queues.via(Via::Http),
+            kv.clone(),
+            clustering.clone(),
+            api_key,
+            metrics.clone(),
+            &config.metrics,
+        );
         let port = HttpPort::new(router, intake);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
@@ -302,6 +330,9 @@ impl Node {
         tracing::info!("stopping");
         while self.doors.join_next().await.is_some() {}
         self.tasks.shutdown().await;
+        if let Some(exporter) = self.exporter.take() {
+            exporter.finish(self.flush_max).await;
+        }
         self.group.checkpoint().await;
         self.close().await;
         Ok(())
@@ -428,6 +459,20 @@ async fn departure(config: &Config) -> Result<Departure, NodeError> {
         path: config.storage.data_dir.clone(),
         source,
     })
+}
+
+/// Who makes traces and who hands them on, if anybody is told of them.
+fn traces(config: &Config, messaging: SocketAddr) -> Result<Option<(Tracer, Exporter)>, NodeError> {
+    let telemetry = &config.telemetry;
+    let Some(collector) = &telemetry.collector else {
+        return Ok(None);
+    };
+    let instance = match config.cluster.enabled {
+        true => config.cluster.node_id.clone(),
+        false => messaging.to_string(),
+    };
+    let names = (telemetry.service_name.as_str(), instance.as_str());
+    Ok(Some(Exporter::start(collector, names, telemetry.sample_ratio)?))
 }
 
 /// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:

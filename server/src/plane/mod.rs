@@ -26,6 +26,28 @@ pub struct Waiters {
     /// One permit for each time that something became ready; a consumer that leaves something passes it on.
     pub ready: Notify,
     consumers: AtomicU32,
+    /// What has become of its messages.
+    pub counts: QueueCounts,
+}
+
+/// What this node has done with the messages of one queue since its start.
+#[derive(Debug, Default)]
+pub struct QueueCounts {
+    /// Handed to consumers.
+    pub delivered: AtomicU64,
+    /// Acknowledged.
+    pub acked: AtomicU64,
+}
+
+/// What happens in one queue on this node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueActivity {
+    /// Messages handed to consumers since the start of the node.
+    pub delivered: u64,
+    /// Messages acknowledged since then.
+    pub acked: u64,
+    /// Consumers that wait or are subscribed now.
+    pub consumers: u32,
 }
 
 /// Counts a consumer of a queue while it lives.
@@ -255,10 +277,14 @@ impl QueuePlane {
     /// Registers a consumer of a queue.
     #[must_use]
     pub fn attach(&self, queue: QueueId) -> Attachment {
-        let known = self.waiters.read().get(&queue).cloned();
-        let waiters = known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone());
+        let waiters = self.waiters(queue);
         waiters.consumers.fetch_add(1, Ordering::Relaxed);
         Attachment { queue, waiters }
+    }
+
+    fn waiters(&self, queue: QueueId) -> Arc<Waiters> {
+        let known = self.waiters.read().get(&queue).cloned();
+        known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone())
     }
 
     /// Consumers that are registered for a queue.
@@ -268,6 +294,31 @@ impl QueuePlane {
             .read()
             .get(&queue)
             .map_or(0, |waiters| waiters.consumers.load(Ordering::Relaxed))
+    }
+
+    /// Counts acknowledged messages, each by its queue. Neighbours are mostly of the same.
+    pub fn count_acked(&self, queues: impl Iterator<Item = QueueId>) {
+        let mut queues = queues.peekable();
+        while let Some(queue) = queues.next() {
+            let mut count = 1;
+            while queues.next_if_eq(&queue).is_some() {
+                count += 1;
+            }
+            self.waiters(queue).counts.acked.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// What happens in queues; only in those that this node has ever handed out or settled messages of.
+    #[must_use]
+    pub fn activities(&self) -> BTreeMap<QueueId, QueueActivity> {
+        let activity = |waiters: &Waiters| QueueActivity {
+            delivered: waiters.counts.delivered.load(Ordering::Relaxed),
+            acked: waiters.counts.acked.load(Ordering::Relaxed),
+            consumers: waiters.consumers.load(Ordering::Relaxed),
+        };
+        let waiters = self.waiters.read();
+        let activities = waiters.iter().map(|(queue, waiters)| (*queue, activity(waiters)));
+        activities.collect()
     }
 
     /// The log of the group.

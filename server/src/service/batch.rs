@@ -8,7 +8,9 @@ use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_once, 
 use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
+use super::observing::Publishing;
 use crate::clock::Instant;
+use crate::telemetry::trace::TraceContext;
 
 /// A message as a door has it.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +53,7 @@ impl<'a> IdempotencyKey<'a> {
 #[derive(Debug)]
 pub struct PublishBatch {
     received: Instant,
+    publishing: Publishing,
     /// Until when the keys of its messages are remembered.
     remembered: Millis,
     proposal: Proposal,
@@ -64,9 +67,10 @@ pub struct PublishBatch {
 
 impl PublishBatch {
     /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms`.
-    pub(crate) fn new(received: Instant, dedup_ttl_ms: u64) -> Self {
+    pub(super) fn new(received: Instant, dedup_ttl_ms: u64, publishing: Publishing) -> Self {
         Self {
             received,
+            publishing,
             remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
             proposal: Proposal::new(),
             queue: String::new(),
@@ -75,6 +79,11 @@ impl PublishBatch {
             messages: 0,
             keyed: 0,
         }
+    }
+
+    /// Says in which trace the call is that brings the messages, before there are any.
+    pub fn called_in(&mut self, context: Option<TraceContext>) {
+        self.publishing.called_in(context);
     }
 
     /// Adds a message for a queue. Messages for one queue in a row share a command.
@@ -95,7 +104,7 @@ impl PublishBatch {
         if !same_queue {
             self.begin(queue);
         }
-        record(self.received, message).write(headers, self.proposal.buffer());
+        self.write(queue, message, headers);
         self.in_command += 1;
         self.messages += 1;
         Ok(())
@@ -116,10 +125,23 @@ impl PublishBatch {
         check_size(message, headers.clone())?;
         self.end();
         begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
-        record(self.received, message).write(headers, self.proposal.buffer());
+        self.write(queue, message, headers);
         self.messages += 1;
         self.keyed += 1;
         Ok(())
+    }
+
+    fn write<'h>(
+        &mut self,
+        queue: &str,
+        message: &NewMessage<'_>,
+        headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    ) {
+        let (record, out) = (record(self.received, message), self.proposal.buffer());
+        match self.publishing.carry(queue, headers.clone()) {
+            None => record.write(headers, out),
+            Some(carried) => record.write(carried.with(headers), out),
+        }
     }
 
     /// Whether it has messages with a key.
@@ -158,7 +180,7 @@ impl PublishBatch {
         self.proposal.len()
     }
 
-    pub(crate) fn into_proposal(mut self) -> Proposal {
+    pub(super) fn into_parts(mut self) -> (Proposal, Publishing) {
         self.end();
         if self.keyed == 0
             && let Ok(count) = u32::try_from(self.messages)
@@ -170,7 +192,7 @@ impl PublishBatch {
                 count,
             });
         }
-        self.proposal
+        (self.proposal, self.publishing)
     }
 }
 

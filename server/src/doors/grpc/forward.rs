@@ -23,6 +23,7 @@ use tower::{Layer, Service};
 
 use super::error::invalid;
 use crate::service::{Queues, ServiceError};
+use crate::telemetry::{DoorMetrics, ForwardCounts};
 
 /// Marks a call that a node has passed on.
 const FORWARDED: &str = "boltq-forwarded";
@@ -72,14 +73,16 @@ pub(super) struct ForwardLayer {
     /// Whether there is a cache.
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl ForwardLayer {
-    pub(super) fn new(queues: Queues, cache: bool) -> Self {
+    pub(super) fn new(queues: Queues, cache: bool, metrics: Arc<DoorMetrics>) -> Self {
         Self {
             queues,
             cache,
             leaders: Arc::default(),
+            metrics,
         }
     }
 }
@@ -93,6 +96,7 @@ impl<S> Layer<S> for ForwardLayer {
             queues: self.queues.clone(),
             cache: self.cache,
             leaders: self.leaders.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 }
@@ -103,6 +107,7 @@ pub(super) struct Forward<S> {
     queues: Queues,
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl<S> Service<Request<Body>> for Forward<S>
@@ -126,11 +131,14 @@ where
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
         if leader.is_empty() {
+            if !here && !subscribes {
+                self.metrics.forwards.no_leader.increment();
+            }
             // What only the leader can do, the service refuses.
             return Box::pin(self.inner.call(request));
         }
         let channel = self.leaders.channel(&leader);
-        let queues = self.queues.clone();
+        let (queues, metrics) = (self.queues.clone(), self.metrics.clone());
         let waiting = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, waiting);
         Box::pin(async move {
@@ -142,7 +150,7 @@ where
                     Err(status) => return Ok(status.into_http()),
                 },
             };
-            Ok(pass_on(request, queues, leader, channel).await)
+            Ok(pass_on(request, queues, leader, channel, &metrics.forwards).await)
         })
     }
 }
@@ -164,8 +172,11 @@ async fn pass_on(
     queues: Queues,
     leader: String,
     channel: Result<Channel, String>,
+    counts: &ForwardCounts,
 ) -> Response<Body> {
+    counts.sent.increment();
     let failed = |why: &dyn std::fmt::Display| {
+        counts.failed.increment();
         tracing::debug!(leader, %why, "a call could not be passed on");
         refusal(&leader).into_http::<Body>()
     };

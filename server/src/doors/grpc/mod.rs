@@ -14,6 +14,8 @@ mod redrive;
 mod subscribe;
 mod topic;
 
+use std::sync::Arc;
+
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
@@ -41,6 +43,7 @@ use self::topic::TopicDoor;
 use crate::config::ApiKey;
 use crate::doors::intake::MessageLayer;
 use crate::service::{Clustering, Kv, Queues};
+use crate::telemetry::DoorMetrics;
 
 /// Methods that take a stream of messages.
 const STREAMS: &[&str] = &[
@@ -61,6 +64,7 @@ pub fn router(
     clustering: &Clustering,
     health: HealthServer<impl Health>,
     api_key: ApiKey,
+    metrics: Arc<DoorMetrics>,
 ) -> Result<Router, tonic_reflection::server::Error> {
     let queue = QueueServiceServer::new(QueueDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
@@ -96,7 +100,7 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
-        .route_layer(ForwardLayer::new(queues.clone(), cache))
+        .route_layer(ForwardLayer::new(queues.clone(), cache, metrics))
         .route_layer(MessageLayer::new(STREAMS))
         .route_layer(GrpcWebLayer::new())
         .route_layer(ApiKeyLayer::new(api_key))

@@ -6,9 +6,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
+use parking_lot::Mutex;
 
+use super::queue_metrics::Shown;
 use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
-use crate::config::ApiKey;
+use crate::config::{ApiKey, MetricsConfig};
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
@@ -21,16 +23,26 @@ pub(super) struct AdminDoor {
     pub(super) clustering: Clustering,
     pub(super) api_key: ApiKey,
     pub(super) metrics: Arc<DoorMetrics>,
+    /// Queues with metrics of their own.
+    pub(super) shown: Arc<Mutex<Shown>>,
 }
 
 /// Everything on the admin port.
-pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
+pub fn router(
+    queues: Queues,
+    kv: Kv,
+    clustering: Clustering,
+    api_key: ApiKey,
+    metrics: Arc<DoorMetrics>,
+    config: &MetricsConfig,
+) -> Router {
     let door = AdminDoor {
         queues,
         kv,
         clustering,
         api_key,
         metrics,
+        shown: Arc::new(Mutex::new(Shown::new(config.queues_max))),
     };
     // After the method is known to be right, and before anything else.
     let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);

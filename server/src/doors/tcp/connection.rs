@@ -26,7 +26,7 @@ use crate::config::{ApiKey, ServerConfig};
 use crate::service::{
     Clustering, Consumer, Delivery, Handle, JoinRequest, Queues, ServiceError, SettleError, Settlement,
 };
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::{DoorMetrics, ForwardCounts};
 
 /// Replies gathered before they are written although more requests are waiting.
 pub(super) const OUT_BYTES_MAX: usize = 256 << 10;
@@ -88,6 +88,10 @@ impl Door {
         self.limits.idle_write_timeout
     }
 
+    pub(super) fn forwards(&self) -> &ForwardCounts {
+        &self.metrics.forwards
+    }
+
     pub(super) fn is_clustered(&self) -> bool {
         self.clustering.is_enabled()
     }
@@ -96,7 +100,11 @@ impl Door {
     pub(super) fn leader_to_forward_to(&self) -> Option<String> {
         let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
         let leader = wanted.then(|| self.queues.leader().0)?;
-        (!leader.is_empty()).then_some(leader)
+        if leader.is_empty() {
+            self.forwards().no_leader.increment();
+            return None;
+        }
+        Some(leader)
     }
 
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when

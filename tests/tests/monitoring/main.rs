@@ -1,0 +1,8 @@
+//! What the server tells about itself to those who watch it: metrics and traces.
+
+mod collector;
+mod histograms;
+mod queues;
+mod reference;
+mod scrape;
+mod traces;

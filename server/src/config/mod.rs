@@ -1,4 +1,5 @@
-//! What the operator wants, from four places: defaults, a JSON file, `BOLTQ_*` variables, flags. Later ones win.
+//! What the operator wants, from four places: defaults, a JSON file, variables (`BOLTQ_*`, and `OTEL_*` where everybody uses
+//! those), flags. Later ones win.
 //!
 //! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
 //! changes something in this version; the few settings that only a variable or a flag has are beside it. `unavailable`

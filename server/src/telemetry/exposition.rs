@@ -136,7 +136,9 @@ mod tests {
         exposition.labelled_counter("c", "Crabs.", &[("sea", "north"), ("depth", "9")], 3);
         exposition.labelled_seconds("d", "Ducks.", &[("pond", "one")], Duration::from_millis(1_500));
         let eels = Histogram::new(&LATENCY);
-        [100_000, 100_001, 12_000_000_000].map(|nanos| eels.record(nanos));
+        for nanos in [100_000, 100_001, 12_000_000_000] {
+            eels.record(nanos);
+        }
         exposition.histogram("e", "Eels.", &[("river", "one")], &eels.get());
         exposition.histogram("f", "Foxes.", &[], &Histogram::new(&COUNT).get());
         let written = exposition.into_text();

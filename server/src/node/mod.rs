@@ -164,7 +164,7 @@ impl Node {
                 (group, Some(clustered))
             }
         };
-        let (tracer, exporter) = traces(config, addresses.0)?.unzip();
+        let (tracer, exporter) = traces(config)?.unzip();
         let parts = Parts {
             log: log.clone(),
             disk: config.storage.mode == StorageMode::Disk,
@@ -462,16 +462,12 @@ async fn departure(config: &Config) -> Result<Departure, NodeError> {
 }
 
 /// Who makes traces and who hands them on, if anybody is told of them.
-fn traces(config: &Config, messaging: SocketAddr) -> Result<Option<(Tracer, Exporter)>, NodeError> {
+fn traces(config: &Config) -> Result<Option<(Tracer, Exporter)>, NodeError> {
     let telemetry = &config.telemetry;
     let Some(collector) = &telemetry.collector else {
         return Ok(None);
     };
-    let instance = match config.cluster.enabled {
-        true => config.cluster.node_id.clone(),
-        false => messaging.to_string(),
-    };
-    let names = (telemetry.service_name.as_str(), instance.as_str());
+    let names = (telemetry.service_name.as_str(), config.cluster.node_id.as_str());
     Ok(Some(Exporter::start(collector, names, telemetry.sample_ratio)?))
 }
 

@@ -1,5 +1,6 @@
 //! What the server tells about itself to those who watch it: metrics and traces.
 
+mod cluster;
 mod collector;
 mod histograms;
 mod queues;

@@ -16,14 +16,14 @@ use tonic::Request;
 use super::collector::{Collector, Told};
 use super::scrape::Scrape;
 
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const CALLER: &str = "00f067aa0ba902b7";
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const CALLER: &str = "00f067aa0ba902b7";
 
-fn sampled() -> String {
+pub(crate) fn sampled() -> String {
     format!("00-{TRACE}-{CALLER}-01")
 }
 
-fn traced(endpoint: &str) -> ServerOptions {
+pub(crate) fn traced(endpoint: &str) -> ServerOptions {
     ServerOptions::memory().set("telemetry.otlp.endpoint", endpoint)
 }
 
@@ -38,7 +38,12 @@ fn with_headers(headers: &[(&str, &str)]) -> Message {
 }
 
 /// Publishes with metadata.
-async fn publish(client: &mut QueueClient, queue: &str, message: Message, metadata: &[(&'static str, &str)]) {
+pub(crate) async fn publish(
+    client: &mut QueueClient,
+    queue: &str,
+    message: Message,
+    metadata: &[(&'static str, &str)],
+) {
     let mut request = Request::new(PublishRequest {
         queue: queue.to_owned(),
         message: Some(message),
@@ -57,7 +62,7 @@ fn named<'t>(told: &'t [Told], name: &str) -> Vec<&'t Told> {
     told.iter().filter(|told| told.span.name == name).collect()
 }
 
-fn one<'t>(told: &'t [Told], name: &str) -> &'t Told {
+pub(crate) fn one<'t>(told: &'t [Told], name: &str) -> &'t Told {
     let found = named(told, name);
     assert_eq!(found.len(), 1, "{name} among {told:#?}");
     found[0]

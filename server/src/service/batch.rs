@@ -1,5 +1,6 @@
 //! Messages on their way into the log: checked, and encoded straight into the buffer that is proposed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::limits::{HEADER_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
@@ -10,6 +11,7 @@ use boltq_raft::{Joint, Proposal};
 use super::error::ServiceError;
 use super::observing::Publishing;
 use crate::clock::Instant;
+use crate::plane::DefaultTtls;
 use crate::telemetry::trace::TraceContext;
 
 /// A message as a door has it.
@@ -56,6 +58,8 @@ pub struct PublishBatch {
     publishing: Publishing,
     /// Until when the keys of its messages are remembered.
     remembered: Millis,
+    /// What queues say of messages without a time to live.
+    default_ttls: Option<Arc<DefaultTtls>>,
     proposal: Proposal,
     queue: String,
     writer: Option<PublishWriter>,
@@ -66,12 +70,19 @@ pub struct PublishBatch {
 }
 
 impl PublishBatch {
-    /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms`.
-    pub(super) fn new(received: Instant, dedup_ttl_ms: u64, publishing: Publishing) -> Self {
+    /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms` unless their
+    /// queue says otherwise.
+    pub(super) fn new(
+        received: Instant,
+        dedup_ttl_ms: u64,
+        default_ttls: Option<Arc<DefaultTtls>>,
+        publishing: Publishing,
+    ) -> Self {
         Self {
             received,
             publishing,
             remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
+            default_ttls,
             proposal: Proposal::new(),
             queue: String::new(),
             writer: None,
@@ -137,11 +148,23 @@ impl PublishBatch {
         message: &NewMessage<'_>,
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) {
+        let message = &self.with_ttl(queue, message);
         let (record, out) = (record(self.received, message), self.proposal.buffer());
         match self.publishing.carry(queue, headers.clone()) {
             None => record.write(headers, out),
             Some(carried) => record.write(carried.with(headers), out),
         }
+    }
+
+    /// The message, with the time to live of its queue if it has none.
+    fn with_ttl<'m>(&self, queue: &str, message: &NewMessage<'m>) -> NewMessage<'m> {
+        let mut message = *message;
+        if message.ttl_ns <= 0
+            && let Some(ttl_ns) = self.default_ttls.as_ref().and_then(|ttls| ttls.get(queue))
+        {
+            message.ttl_ns = ttl_ns;
+        }
+        message
     }
 
     /// Whether it has messages with a key.

@@ -3,6 +3,7 @@
 //! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
+mod counts;
 mod defaults;
 mod state;
 
@@ -18,6 +19,7 @@ use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
 
+pub use self::counts::{QueueActivity, QueueCounts};
 pub use self::defaults::DefaultTtls;
 use crate::clock::Sources;
 use crate::hub::Hub;
@@ -31,26 +33,6 @@ pub struct Waiters {
     closed: AtomicBool,
     /// What has become of its messages.
     pub counts: QueueCounts,
-}
-
-/// What this node has done with the messages of one queue since its start.
-#[derive(Debug, Default)]
-pub struct QueueCounts {
-    /// Handed to consumers.
-    pub delivered: AtomicU64,
-    /// Acknowledged.
-    pub acked: AtomicU64,
-}
-
-/// What happens in one queue on this node.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct QueueActivity {
-    /// Messages handed to consumers since the start of the node.
-    pub delivered: u64,
-    /// Messages acknowledged since then.
-    pub acked: u64,
-    /// Consumers that wait or are subscribed now.
-    pub consumers: u32,
 }
 
 impl Waiters {
@@ -378,35 +360,6 @@ impl QueuePlane {
             .read()
             .get(&queue)
             .map_or(0, |waiters| waiters.consumers.load(Ordering::Relaxed))
-    }
-
-    /// Counts acknowledged messages, each by its queue. Neighbours are mostly of the same.
-    pub fn count_acked(&self, queues: impl Iterator<Item = QueueId>) {
-        let mut queues = queues.peekable();
-        while let Some(queue) = queues.next() {
-            let mut count = 1;
-            while queues.next_if_eq(&queue).is_some() {
-                count += 1;
-            }
-            let known = self.waiters.read().get(&queue).cloned();
-            let waiters = known.or_else(|| self.with(|plane| self.waiters(plane, queue)));
-            if let Some(waiters) = waiters {
-                waiters.counts.acked.fetch_add(count, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// What happens in queues; only in those that this node has ever handed out or settled messages of.
-    #[must_use]
-    pub fn activities(&self) -> BTreeMap<QueueId, QueueActivity> {
-        let activity = |waiters: &Waiters| QueueActivity {
-            delivered: waiters.counts.delivered.load(Ordering::Relaxed),
-            acked: waiters.counts.acked.load(Ordering::Relaxed),
-            consumers: waiters.consumers.load(Ordering::Relaxed),
-        };
-        let waiters = self.waiters.read();
-        let activities = waiters.iter().map(|(queue, waiters)| (*queue, activity(waiters)));
-        activities.collect()
     }
 
     /// The log of the group.

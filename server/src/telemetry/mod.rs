@@ -8,5 +8,5 @@ pub mod trace;
 
 pub use exposition::Exposition;
 pub use filter::{FilterError, LogFilter};
-pub use logging::start_logging;
+pub use logging::{LogHandle, start_logging};
 pub use metrics::{Counter, DoorMetrics, ForwardCounts, Gauge, Via};

@@ -20,6 +20,7 @@ mod routing_metrics;
 mod stats;
 mod streamed;
 mod timing_metrics;
+mod tls_metrics;
 mod topic;
 
 pub use router::router;

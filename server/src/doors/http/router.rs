@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 
 use super::queue_metrics::Shown;
 use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
-use crate::config::{ApiKey, MetricsConfig};
+use crate::access::Access;
+use crate::config::MetricsConfig;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
+use crate::tls::{Dialer, TlsStore};
 
 /// What the routes answer from.
 #[derive(Clone)]
@@ -21,18 +23,26 @@ pub(super) struct AdminDoor {
     pub(super) queues: Queues,
     pub(super) kv: Kv,
     pub(super) clustering: Clustering,
-    pub(super) api_key: ApiKey,
+    pub(super) access: Arc<Access>,
+    pub(super) tls: Option<Arc<TlsStore>>,
     pub(super) metrics: Arc<DoorMetrics>,
     /// Queues with metrics of their own.
     pub(super) shown: Arc<Mutex<Shown>>,
 }
 
+impl AdminDoor {
+    /// For requests that are passed on.
+    pub(super) fn dialer(&self) -> Dialer {
+        Dialer::new(self.tls.clone())
+    }
+}
+
 /// Everything on the admin port.
 pub fn router(
-    queues: Queues,
-    kv: Kv,
+    (queues, kv): (Queues, Kv),
     clustering: Clustering,
-    api_key: ApiKey,
+    access: Arc<Access>,
+    tls: Option<Arc<TlsStore>>,
     metrics: Arc<DoorMetrics>,
     config: &MetricsConfig,
 ) -> Router {
@@ -40,7 +50,8 @@ pub fn router(
         queues,
         kv,
         clustering,
-        api_key,
+        access,
+        tls,
         metrics,
         shown: Arc::new(Mutex::new(Shown::new(config.queues_max))),
     };

@@ -12,7 +12,7 @@ use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use tokio::time::timeout;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -22,6 +22,7 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::address;
 use crate::error::{CliError, innermost};
 
+const API_KEY: &str = "x-api-key";
 /// Where a server listens that nobody configured.
 pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -47,11 +48,19 @@ pub(crate) enum ConnectError {
     Usage(String),
     #[error("no server at {addr}: {why}; start one with `make run`, or set BOLTQ_ADDR or --addr")]
     NoServer { addr: String, why: String },
+    #[error("the host of {addr} is unknown: {why}; look at its name in BOLTQ_ADDR or --addr")]
+    UnknownHost { addr: String, why: String },
+    #[error(
+        "no connection to {addr} within {seconds} s; is that the right host, and does a firewall let its port through?"
+    )]
+    NoAnswer { addr: String, seconds: u64 },
 }
 
 /// A server that answered the phone.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
+    addr: String,
+    endpoint: Endpoint,
     channel: Channel,
     key: ApiKey,
 }
@@ -69,18 +78,32 @@ impl Server {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let no_server = |why: String| ConnectError::NoServer {
+        let channel = open(&endpoint, addr).await?;
+        Ok(Self {
             addr: addr.to_owned(),
-            why,
-        };
-        match timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(Self { channel, key }),
-            Ok(Err(error)) => Err(no_server(innermost(&error))),
-            Err(_) => Err(no_server(format!(
-                "no connection within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            endpoint,
+            channel,
+            key,
+        })
+    }
+
+    /// A connection to the same server that shares nothing with the first.
+    pub(crate) async fn another_connection(&self) -> Result<Channel, ConnectError> {
+        open(&self.endpoint, &self.addr).await
+    }
+
+    /// What has to go with every call on [`Server::another_connection`].
+    pub(crate) fn metadata(&self) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        if let Some(key) = &self.key.0 {
+            metadata.insert(API_KEY, key.clone());
         }
+        metadata
+    }
+
+    /// Whether calls carry an API key.
+    pub(crate) fn sends_key(&self) -> bool {
+        self.key.0.is_some()
     }
 
     pub(crate) fn queues(&self) -> QueueServiceClient<Wire> {
@@ -115,6 +138,29 @@ impl Server {
     pub(crate) fn health(&self) -> HealthClient<Wire> {
         HealthClient::with_interceptor(self.channel.clone(), self.key.clone())
     }
+}
+
+async fn open(endpoint: &Endpoint, addr: &str) -> Result<Channel, ConnectError> {
+    let error = match timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+        Ok(Ok(channel)) => return Ok(channel),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            return Err(ConnectError::NoAnswer {
+                addr: addr.to_owned(),
+                seconds: CONNECT_TIMEOUT.as_secs(),
+            });
+        }
+    };
+    let (addr, why) = (addr.to_owned(), innermost(&error));
+    Err(match is_unknown_host(&error) {
+        true => ConnectError::UnknownHost { addr, why },
+        false => ConnectError::NoServer { addr, why },
+    })
+}
+
+/// The transport names the step that failed, and has no type for it.
+fn is_unknown_host(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.to_string() == "dns error")
 }
 
 /// Makes a call; `wait` is what the server was asked to wait, and comes on top of the time for the answer.
@@ -163,7 +209,7 @@ impl ApiKey {
 impl Interceptor for ApiKey {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(key) = &self.0 {
-            request.metadata_mut().insert("x-api-key", key.clone());
+            request.metadata_mut().insert(API_KEY, key.clone());
         }
         Ok(request)
     }

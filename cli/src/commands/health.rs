@@ -1,12 +1,16 @@
 //! `boltq health`
 
+use std::io;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use super::Context;
+use crate::address;
 use crate::connect::{Server, answer};
 use crate::error::CliError;
 use crate::printer::Health;
@@ -26,9 +30,42 @@ pub(super) async fn run(context: &mut Context) -> Result<(), CliError> {
     }
 }
 
+/// Why a call to `addr` may have broken. Somebody listens there.
+pub(super) async fn diagnosis(addr: &str, why: String) -> CliError {
+    if answers(addr).await {
+        return CliError::Lost { why };
+    }
+    let addr = addr.to_owned();
+    match is_admin_port(&addr).await {
+        true => CliError::AdminPort { addr },
+        false => CliError::NotGrpc { addr, why },
+    }
+}
+
+/// Whether `addr` answers the question for health that the admin port of a server has.
+async fn is_admin_port(addr: &str) -> bool {
+    const LONGEST: Duration = Duration::from_secs(3);
+    const ANSWER_BYTES_MAX: u64 = 4_096;
+    let Ok(uri) = address::uri(addr) else { return false };
+    let Some((_, host)) = uri.split_once("://") else {
+        return false;
+    };
+    let ask = async {
+        let mut stream = TcpStream::connect(host).await?;
+        let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    let answer = timeout(LONGEST, ask).await;
+    let answer = answer.ok().and_then(Result::ok).unwrap_or_default();
+    answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(br#"{"status":"ok"}"#)
+}
+
 /// Whether what listens at `addr` knows gRPC at all. For a call that broke: the admin port, another service and a port
 /// forward to nowhere take connections too. Nobody there is no proof, the server may just have stopped.
-pub(super) async fn answers(addr: &str) -> bool {
+async fn answers(addr: &str) -> bool {
     const LONGEST: Duration = Duration::from_secs(3);
     let Ok(server) = Server::connect(addr).await else {
         return true;

@@ -170,9 +170,14 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// Whether this is the reason.
+    pub(crate) fn is(&self, reason: &str) -> bool {
+        self.reason == reason
+    }
+
     /// For a client that sent a key: there is one, and it is another.
     pub(crate) fn of_sent_key(mut self) -> Self {
-        if self.reason == "UNAUTHENTICATED" {
+        if self.is("UNAUTHENTICATED") {
             self.hint = Some("BOLTQ_API_KEY is set, and is not the key of this server".to_owned());
         }
         self

@@ -230,8 +230,11 @@ fn a_load_says_what_it_measured_and_purges_what_is_left() {
             .iter()
             .all(|message| message.payload.len() == 100)
     );
-    // It looked before and after; there was nothing to purge.
-    assert_eq!(asked.purged, Vec::<String>::new());
+    // The queue was there before, so it stays.
+    assert_eq!(
+        (&asked.purged[..], &asked.deleted[..]),
+        (&["empty".to_owned()][..], &[][..])
+    );
     assert_eq!(asked.linearizable, [true, true]);
     drop(asked);
     let table = fake.run(&[&load[..], &["-publishers", "2"]].concat()).stdout;
@@ -243,6 +246,29 @@ fn a_load_says_what_it_measured_and_purges_what_is_left() {
     ] {
         assert!(table.contains(part), "{table}");
     }
+}
+
+#[test]
+fn a_load_deletes_a_queue_that_it_made_and_leaves_what_is_to_be_kept() {
+    let fake = Fake::start();
+    let load = [
+        "bench",
+        "-queue",
+        "new",
+        "-consumers",
+        "0",
+        "-warm-up",
+        "0",
+        "-duration",
+        "50ms",
+    ];
+    assert_eq!(fake.run(&load).code, Some(0));
+    assert_eq!(std::mem::take(&mut fake.asked().deleted), ["new"]);
+    for option in ["-keep", "-force"] {
+        assert_eq!(fake.run(&[&load[..], &[option]].concat()).code, Some(0));
+    }
+    let asked = fake.asked();
+    assert_eq!((asked.deleted.len(), asked.purged.len()), (0, 0));
 }
 
 #[test]

@@ -20,7 +20,7 @@ Without --rate each publisher sends as fast as answers come, and does not run ah
 the server can take. With --rate messages have a timetable, and a message that could not be sent in time waits since then: \
 that shows how long messages take.
 
-The queue must be empty, and is empty afterwards. Times to deliver need payloads of 16 bytes or more.";
+A queue that is there must be empty, and is empty afterwards; one that is not is deleted in the end. Times to deliver need payloads of 16 bytes or more.";
 
 /// Load a server with messages of your size and see how fast it is
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     /// When a message counts as published [default: quorum]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) ack_level: Option<AckLevel>,
-    /// Leave messages that were not consumed in the queue
+    /// Leave the queue, and messages in it that were not consumed
     #[arg(long)]
     pub(crate) keep: bool,
     /// Also on a queue that is in use; what is in it is consumed with the rest, and nothing is removed at the end

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use boltq_load::grpc::{Connecting, GrpcDriver};
 use boltq_load::{Batch, Counts, Load, LoadError, Plan};
-use boltq_proto::queue::v1::{AckLevel, GetQueueRequest, PurgeQueueRequest, Queue};
+use boltq_proto::queue::v1::{AckLevel, DeleteQueueRequest, GetQueueRequest, PurgeQueueRequest, Queue};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::{Code, Status};
 
@@ -24,14 +24,16 @@ use crate::progress::{self, Progress};
 const BACKLOG_BATCHES: u64 = 64;
 /// Messages of each consumer that may be delivered and not settled.
 const IN_FLIGHT: u32 = 8_192;
+const QUEUE_NOT_FOUND: &str = "QUEUE_NOT_FOUND";
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Leases end with their streams, and the server notices that soon.
 const EMPTY_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(context: &mut Context, bench: &Bench) -> Result<(), CliError> {
     bench.check().map_err(CliError::Usage)?;
-    if !bench.force {
-        refuse_queue_in_use(context, &bench.queue).await?;
+    let found = look(context, &bench.queue).await?;
+    if let Some(queue) = found.as_ref().filter(|_| !bench.force) {
+        refuse_queue_in_use(queue)?;
     }
     let mut interrupted = pin!(interrupted()?);
     let mut load = Load::start(&driver(context, bench), &plan(bench))
@@ -51,7 +53,7 @@ pub(super) async fn run(context: &mut Context, bench: &Bench) -> Result<(), CliE
     })?;
     context.printer.flush()?;
     if !bench.keep && !bench.force {
-        let emptied = progress::during("removing what is left", empty(context, &bench.queue)).await;
+        let emptied = progress::during("removing what is left", remove(context, &bench.queue, found.is_none())).await;
         // What the load failed with comes first.
         end?;
         emptied?;
@@ -132,16 +134,13 @@ fn line(name: &str, elapsed: Duration, length: Duration, before: Counts, now: Co
 }
 
 /// Messages of others would be measured, and lost.
-async fn refuse_queue_in_use(context: &Context, queue: &str) -> Result<(), CliError> {
-    let Some(found) = look(context, queue).await? else {
-        return Ok(());
-    };
-    let messages = waiting(&found);
-    if messages > 0 || found.consumers > 0 {
+fn refuse_queue_in_use(queue: &Queue) -> Result<(), CliError> {
+    let messages = waiting(queue);
+    if messages > 0 || queue.consumers > 0 {
         return Err(CliError::QueueInUse {
-            queue: queue.to_owned(),
+            queue: queue.name.clone(),
             messages,
-            consumers: found.consumers,
+            consumers: queue.consumers,
         });
     }
     Ok(())
@@ -170,11 +169,31 @@ async fn look(context: &Context, queue: &str) -> Result<Option<Queue>, CliError>
     found.await
 }
 
+/// Deletes the queue if the load made it, and purges it otherwise.
+async fn remove(context: &Context, queue: &str, made: bool) -> Result<(), CliError> {
+    if !made {
+        return empty(context, queue).await;
+    }
+    let request = DeleteQueueRequest {
+        queue: queue.to_owned(),
+        if_empty: false,
+    };
+    match answer(context.server.queues().delete_queue(request), None).await {
+        // A load that was interrupted at once made none.
+        Err(CliError::Refused(refusal)) if refusal.is(QUEUE_NOT_FOUND) => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
 /// Purges until nothing is left.
 async fn empty(context: &Context, queue: &str) -> Result<(), CliError> {
     const LOOK: Duration = Duration::from_millis(100);
     let started = Instant::now();
     loop {
+        let request = PurgeQueueRequest {
+            queue: queue.to_owned(),
+        };
+        answer(context.server.queues().purge_queue(request), None).await?;
         let left = look(context, queue).await?.map_or(0, |queue| waiting(&queue));
         if left == 0 {
             return Ok(());
@@ -185,12 +204,7 @@ async fn empty(context: &Context, queue: &str) -> Result<(), CliError> {
             ));
             return Ok(());
         }
-        let request = PurgeQueueRequest {
-            queue: queue.to_owned(),
-        };
-        if answer(context.server.queues().purge_queue(request), None).await?.purged == 0 {
-            sleep(LOOK).await;
-        }
+        sleep(LOOK).await;
     }
 }
 

@@ -230,6 +230,7 @@ pub(crate) mod tests {
                         delayed: 0,
                         dead_letters: 0,
                         consumers: 0,
+                        settings: crate::printer::Settings::default(),
                     },
                     change_per_second: Some(*change),
                 })

@@ -57,9 +57,12 @@ pub(crate) struct Asked {
     /// Of the calls that only look, whether each had to be current.
     pub(crate) linearizable: Vec<bool>,
     pub(crate) kv: Vec<KvAsked>,
+    /// Of changes of queues, the names of the settings.
+    pub(crate) masks: Vec<Vec<String>>,
     pub(crate) extended: Vec<ExtendLeaseRequest>,
     /// Queues that were purged.
     pub(crate) purged: Vec<String>,
+    pub(crate) deleted: Vec<String>,
 }
 
 /// What is not by the book.
@@ -369,6 +372,7 @@ impl QueueService for Service {
                 self.mood.slow_purge.notified().await;
                 Ok(Response::new(PurgeQueueResponse { purged: 1 }))
             }
+            "empty" => Ok(Response::new(PurgeQueueResponse { purged: 0 })),
             "email_jobs" => Ok(Response::new(PurgeQueueResponse { purged: 1204 })),
             other => Err(not_found(other)),
         }
@@ -394,6 +398,44 @@ impl QueueService for Service {
         Ok(Response::new(UnboundedReceiverStream::new(receiver)))
     }
 
+    /// What was asked for, as a queue that has it.
+    async fn create_queue(&self, request: Request<CreateQueueRequest>) -> Answer<CreateQueueResponse> {
+        let CreateQueueRequest { queue: name, settings } = request.into_inner();
+        let queue = Queue {
+            settings,
+            ..queue(&name)
+        };
+        Ok(Response::new(CreateQueueResponse {
+            queue: Some(queue),
+            created: true,
+        }))
+    }
+
+    async fn update_queue(&self, request: Request<UpdateQueueRequest>) -> Answer<UpdateQueueResponse> {
+        let UpdateQueueRequest {
+            queue: name,
+            settings,
+            update_mask,
+        } = request.into_inner();
+        self.asked
+            .lock()
+            .unwrap()
+            .masks
+            .push(update_mask.unwrap_or_default().paths);
+        let queue = Queue {
+            settings,
+            ..queue(&name)
+        };
+        Ok(Response::new(UpdateQueueResponse { queue: Some(queue) }))
+    }
+
+    async fn delete_queue(&self, request: Request<DeleteQueueRequest>) -> Answer<DeleteQueueResponse> {
+        let request = request.into_inner();
+        let deleted_messages = if request.if_empty { 0 } else { 7 };
+        self.asked.lock().unwrap().deleted.push(request.queue);
+        Ok(Response::new(DeleteQueueResponse { deleted_messages }))
+    }
+
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Answer<ListQueuesResponse> {
         let request = request.into_inner();
         self.looked(request.linearizable);
@@ -413,10 +455,12 @@ impl QueueService for Service {
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Answer<GetQueueResponse> {
         let request = request.into_inner();
         self.looked(request.linearizable);
-        if request.queue == "empty" {
-            return Err(not_found(&request.queue));
-        }
-        let queue = Some(queue(&request.queue));
+        let queue = match request.queue.as_str() {
+            "new" => return Err(not_found("new")),
+            "empty" => Queue::default(),
+            name => queue(name),
+        };
+        let queue = Some(queue);
         Ok(Response::new(GetQueueResponse { queue }))
     }
 }

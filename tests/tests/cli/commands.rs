@@ -16,9 +16,15 @@ async fn a_lease_has_more_time_as_long_as_it_is_held() {
     let token = taken["delivery_token"].as_str().unwrap();
     let extend = ["extend", "-token", token, "-lease", "10m"];
     assert_eq!(boltq(server.messaging(), &extend).stdout, "extended 1 lease\n");
-    boltq(server.messaging(), &["ack", "-id", taken["message_id"].as_str().unwrap()]);
+    boltq(
+        server.messaging(),
+        &["ack", "-id", taken["message_id"].as_str().unwrap()],
+    );
     let refused = boltq(server.messaging(), &extend);
-    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), "extended 0 leases\n"));
+    assert_eq!(
+        (refused.code, refused.stdout.as_str()),
+        (Some(1), "extended 0 leases\n")
+    );
     let why = format!("error: lease {token} not extended: ");
     assert!(refused.stderr.starts_with(&why), "{refused:?}");
 }
@@ -33,14 +39,25 @@ async fn top_shows_what_is_there() {
     queues.take("b", 1).await;
     let frame = boltq(server.messaging(), &["top", "-once", "-interval", "100ms"]).stdout;
     assert!(!frame.contains('\u{1b}'), "{frame:?}");
-    let rows: Vec<Vec<&str>> = frame.lines().skip(5).map(|line| line.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> = frame
+        .lines()
+        .skip(5)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     let expected = [
         vec!["2", "0", "1", "1", "0", "0", "0", "b"],
         vec!["1", "0", "1", "0", "0", "0", "0", "a\\u{1b}[2J"],
     ];
     assert_eq!(rows, expected, "{frame}");
-    let json = boltq(server.messaging(), &["top", "-once", "-interval", "100ms", "-o", "json"]).json();
-    assert_eq!((&json["ready"], &json["leased"], &json["cluster"]), (&2.into(), &1.into(), &Value::Null));
+    let json = boltq(
+        server.messaging(),
+        &["top", "-once", "-interval", "100ms", "-o", "json"],
+    )
+    .json();
+    assert_eq!(
+        (&json["ready"], &json["leased"], &json["cluster"]),
+        (&2.into(), &1.into(), &Value::Null)
+    );
 }
 
 #[test]
@@ -56,7 +73,15 @@ fn the_admin_port_and_a_wrong_key_are_named() {
     };
     assert_eq!(with_key("right").code, Some(0));
     let wrong = with_key("wrong");
-    assert!(wrong.stderr.contains("BOLTQ_API_KEY is set, and is not the key of this server"), "{wrong:?}");
+    assert!(
+        wrong
+            .stderr
+            .contains("BOLTQ_API_KEY is set, and is not the key of this server"),
+        "{wrong:?}"
+    );
     let missing = boltq(server.messaging(), &["queue", "list"]);
-    assert!(missing.stderr.contains("set BOLTQ_API_KEY to the key of the server"), "{missing:?}");
+    assert!(
+        missing.stderr.contains("set BOLTQ_API_KEY to the key of the server"),
+        "{missing:?}"
+    );
 }

@@ -28,7 +28,10 @@ impl Ran {
 
 /// Runs `boltq` with nothing from the environment of the test.
 fn boltq(address: SocketAddr, args: &[&str]) -> Ran {
-    run(Command::new(cli_binary()).args(args).env_clear().env("BOLTQ_ADDR", address.to_string()))
+    run(Command::new(cli_binary())
+        .args(args)
+        .env_clear()
+        .env("BOLTQ_ADDR", address.to_string()))
 }
 
 fn run(command: &mut Command) -> Ran {

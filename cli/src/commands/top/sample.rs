@@ -160,6 +160,7 @@ mod tests {
                     delayed: 0,
                     dead_letters: 0,
                     consumers: 0,
+                    settings: crate::printer::Settings::default(),
                 })
                 .collect(),
             more: false,

@@ -2,10 +2,12 @@
 
 mod bench;
 mod duration;
+mod key;
 mod kv;
 mod rewrite;
 mod routing;
 mod settings;
+mod tls;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +25,8 @@ pub(crate) use self::bench::{Bench, Sort, Top};
 pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
+pub(crate) use self::key::Key as ApiKeys;
+pub(crate) use self::tls::Tls;
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
 pub(crate) use settings::{CreateQueue, DeleteQueue, Overflow, Settings, UpdateQueue};
 
@@ -33,8 +37,14 @@ const AFTER_HELP: &str = "\
 Long options may have one dash: -topic is --topic.
 
 Environment:
-  BOLTQ_ADDR     address of the server, as --addr
-  BOLTQ_API_KEY  sent with every call
+  BOLTQ_ADDR             address of the server, as --addr
+  BOLTQ_API_KEY          sent with every call
+  BOLTQ_TLS_ENABLED      true: as --tls
+  BOLTQ_CA_FILE          as --ca-file
+  BOLTQ_TLS_CERT         as --cert-file
+  BOLTQ_TLS_KEY          as --key-file
+  BOLTQ_TLS_SERVER_NAME  as --tls-server-name
+  BOLTQ_TLS_INSECURE     true: as --tls-insecure
 
 Exit code: 0 done, 1 refused or failed, 2 wrong usage.";
 
@@ -45,6 +55,8 @@ pub(crate) struct Args {
     /// Messaging address of the server
     #[arg(long, global = true, env = "BOLTQ_ADDR", default_value = ADDR_DEFAULT, value_name = "HOST:PORT")]
     pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// How results are printed
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
@@ -88,6 +100,9 @@ pub(crate) enum Command {
     /// The key-value cache
     #[command(subcommand)]
     Kv(Kv),
+    /// Make keys for the configuration of a server; asks none
+    #[command(subcommand)]
+    Key(ApiKeys),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),

@@ -33,7 +33,10 @@ pub(crate) enum CliError {
     /// Something listens there, and answers nothing that was asked.
     #[error("{addr} is the admin port of a server, which speaks HTTP; give its messaging port, 9091 by default")]
     AdminPort { addr: String },
-    #[error("{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default")]
+    #[error(
+        "{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default, and \
+        --tls if it speaks TLS"
+    )]
     NotGrpc { addr: String, why: String },
     /// The answer breaks the protocol.
     #[error("unexpected answer of the server: {0}; do `boltq` and the server have the same version?")]
@@ -178,7 +181,7 @@ impl Refusal {
     /// For a client that sent a key: there is one, and it is another.
     pub(crate) fn of_sent_key(mut self) -> Self {
         if self.is("UNAUTHENTICATED") {
-            self.hint = Some("BOLTQ_API_KEY is set, and is not the key of this server".to_owned());
+            self.hint = Some("BOLTQ_API_KEY is set, and is no key of this server".to_owned());
         }
         self
     }

@@ -13,6 +13,7 @@ mod connect;
 mod error;
 mod printer;
 mod progress;
+mod tls;
 
 use std::env;
 use std::io::{self, Write};

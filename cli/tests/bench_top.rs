@@ -448,7 +448,7 @@ fn a_wrong_key_is_told_from_a_missing_one() {
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.stderr
-            .ends_with("BOLTQ_API_KEY is set, and is not the key of this server\n"),
+            .ends_with("BOLTQ_API_KEY is set, and is no key of this server\n"),
         "{ran:?}"
     );
 }

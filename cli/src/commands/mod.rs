@@ -9,6 +9,7 @@ mod exchange;
 mod extend;
 mod follow;
 mod health;
+mod key;
 mod kv;
 mod lines;
 mod managing;
@@ -26,7 +27,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::args::{Args, Command};
-use crate::connect::Server;
+use crate::connect::{Server, Target};
 use crate::error::CliError;
 use crate::printer::{Printer, printable_lines};
 use crate::progress;
@@ -42,9 +43,20 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Completions { shell } = args.command {
         return Ok(completions::run(shell)?);
     }
+    let mut printer = Printer::stdout(args.output);
+    if let Command::Key(key) = args.command {
+        return key::run(&mut printer, key);
+    }
+    let target = Target {
+        addr: args.addr,
+        tls: args.tls,
+    };
+    if target.tls.is_insecure() {
+        note("the certificate of the server is not looked at: whoever is in between can read and change everything");
+    }
     let mut context = Context {
-        server: Server::connect(&args.addr).await?,
-        printer: Printer::stdout(args.output),
+        server: Server::connect(&target).await?,
+        printer,
     };
     let result = match args.command {
         Command::Publish(publish) => publish::run(&mut context, publish).await,
@@ -59,15 +71,16 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Topic(topic) => topic::run(&mut context, topic).await,
         Command::Exchange(exchange) => exchange::run(&mut context, exchange).await,
         Command::Kv(kv) => kv::run(&mut context, kv).await,
+        Command::Key(key) => key::run(&mut context.printer, key),
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
-        Command::Top(top) => top::run(&mut context, top, (&args.addr, args.output)).await,
+        Command::Top(top) => top::run(&mut context, top, (&target.addr, args.output)).await,
         Command::Bench(bench) => bench::run(&mut context, &bench).await,
         // Done above, without a server.
         Command::Completions { .. } => Ok(()),
     };
     let flushed = context.printer.flush();
     match result {
-        Err(CliError::Lost { why }) => Err(health::diagnosis(&args.addr, why).await),
+        Err(CliError::Lost { why }) => Err(health::diagnosis(&target, why).await),
         Err(CliError::Refused(refusal)) if context.server.sends_key() => Err(refusal.of_sent_key().into()),
         Err(error) => Err(error),
         Ok(()) => Ok(flushed?),

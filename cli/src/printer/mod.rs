@@ -6,6 +6,7 @@
 mod bench;
 mod cluster;
 mod json;
+mod key;
 mod kv;
 mod overview;
 mod plain;
@@ -27,6 +28,7 @@ use crate::error::CliError;
 
 pub(crate) use bench::{Measured, per_second};
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
+pub(crate) use key::KeyHash;
 pub(crate) use kv::{
     KvChange, KvDeleted, KvEntry, KvExists, KvExpires, KvFlushed, KvIncremented, KvKey, KvSet, KvStats,
 };

@@ -76,7 +76,7 @@ fn the_admin_port_and_a_wrong_key_are_named() {
     assert!(
         wrong
             .stderr
-            .contains("BOLTQ_API_KEY is set, and is not the key of this server"),
+            .contains("BOLTQ_API_KEY is set, and is no key of this server"),
         "{wrong:?}"
     );
     let missing = boltq(server.messaging(), &["queue", "list"]);

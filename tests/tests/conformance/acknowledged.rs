@@ -78,7 +78,7 @@ async fn copies_are_in_all_queues_or_in_none_and_no_id_is_given_twice_over_kills
     let queues: Vec<String> = (0..COPIES).map(|number| format!("q{number}")).collect();
     client.declare("f", "fanout");
     queues.iter().for_each(|queue| client.bind("f", queue, ""));
-    let (mut next, mut ids) = (0_u64, BTreeSet::new());
+    let (mut next, mut ids, mut all) = (0_u64, BTreeSet::new(), 0);
     for _ in 0..6 {
         let mut client = BinaryClient::connect(server.messaging());
         let patience = Duration::from_millis(random.within(5..80));
@@ -122,8 +122,10 @@ async fn copies_are_in_all_queues_or_in_none_and_no_id_is_given_twice_over_kills
         for id in answered.into_values() {
             assert!(ids.insert(id.clone()), "{id} was given twice");
         }
+        all += copies[0].len();
         next = end;
     }
+    assert!(all > 100, "only {all} were published");
 }
 
 /// What there is, by kind and name.
@@ -194,7 +196,6 @@ async fn listed(address: SocketAddr) -> Declared {
             topic: "t".to_owned(),
             page_size: 1_000,
             page_token,
-            ..ListSubscriptionsRequest::default()
         };
         let page = topics.list_subscriptions(request).await.unwrap().into_inner();
         let names = page.subscriptions.into_iter();

@@ -1,6 +1,7 @@
 //! Calls of the binary protocol that several of these tests make.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use boltq_tests::harness::binary::{BinaryClient, command};
@@ -64,4 +65,20 @@ pub(crate) fn metric(admin: SocketAddr, name: &str) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in\n{}", metrics.text()))
+}
+
+/// Bytes that files below a directory take, while they come and go.
+pub(crate) fn disk_bytes(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        let below = || disk_bytes(&entry.path());
+        Some(if metadata.is_dir() {
+            below()
+        } else {
+            metadata.blocks() * 512
+        })
+    });
+    bytes.sum()
 }

@@ -2,17 +2,18 @@
 
 use std::net::SocketAddr;
 
-use boltq_proto::queue::v1::PublishStreamRequest;
+use boltq_proto::queue::v1::{PublishStreamRequest, PurgeQueueRequest};
 use boltq_tests::harness::binary::{BinaryClient, command, status};
-use boltq_tests::harness::grpc::{connect, message};
-use boltq_tests::harness::{Cluster, eventually, http};
+use boltq_tests::harness::grpc::{QueueCalls, connect, message};
+use boltq_tests::harness::{Cluster, ServerOptions, eventually, http, within};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use super::calls::PATIENCE;
 use super::content::{Content, options};
 
-/// Figures of all nodes that run, when each of them has everything.
-fn await_equal_figures(cluster: &Cluster) {
+/// Waits until each node that runs has everything.
+pub(crate) fn await_equal_figures(cluster: &Cluster) {
     eventually(PATIENCE, "all nodes have the same figures", || {
         let running = cluster.nodes().iter().filter(|node| node.runs());
         let figures: Vec<Value> = running
@@ -103,6 +104,42 @@ async fn everything_is_there_at_a_leader_that_got_it_in_a_snapshot() {
     assert_ne!(late, 0);
     content.check(cluster.node(late).messaging()).await;
     await_equal_figures(&cluster);
+}
+
+/// Whatever is to be changed: the caller is not left waiting, and nothing is said to be done.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_whoever_wants_to_change_something_is_told_so_in_time() {
+    let options = ServerOptions::disk().set("cluster.proposal_timeout", "2s");
+    let mut cluster = Cluster::start_with(3, &options);
+    let leader = cluster.leader();
+    let (admin, address) = (cluster.node(leader).admin(), cluster.node(leader).messaging());
+    connect(address).await.put("q", message("x")).await;
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    others.iter().for_each(|node| cluster.pause(*node));
+    let away = cluster.node(others[0]).name();
+    for (path, body) in [
+        ("/exchange/declare", json!({"name": "e"})),
+        ("/exchange/publish", json!({"exchange": "", "routing_key": "q"})),
+        ("/publish/topic", json!({"topic": "t", "payload": 1})),
+        ("/cache/set", json!({"key": "k", "value": 1})),
+        ("/cache/flush", json!({})),
+        ("/cluster/leave", json!({"node_id": away})),
+        ("/cluster/transfer", json!({"group": "queue", "node_id": away})),
+    ] {
+        let answer = eventually(PATIENCE, path, || {
+            http::request(admin, "POST", path, &[], body.to_string().as_bytes()).ok()
+        });
+        assert!(answer.status >= 400, "{path}: {} {}", answer.status, answer.text());
+        assert!(answer.json()["error"].is_string(), "{path}: {}", answer.text());
+    }
+    let mut client = connect(address).await;
+    let purge = PurgeQueueRequest { queue: "q".to_owned() };
+    let refused = within(PATIENCE, "an answer", client.purge_queue(purge))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    others.iter().for_each(|node| cluster.resume(*node));
+    cluster.await_settled();
 }
 
 /// An answer that nothing is there would look like an idle queue.

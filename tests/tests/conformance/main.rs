@@ -4,6 +4,7 @@
 mod acknowledged;
 mod backlog;
 mod calls;
+mod churn;
 mod clients;
 mod consumers;
 mod content;

@@ -1,13 +1,14 @@
-//! A replica that takes over a snapshot does so under those who listen there.
+//! Replicas that take over a snapshot: under those who listen there, and killed in the middle of it.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use boltq_tests::harness::binary::BinaryClient;
-use boltq_tests::harness::{Cluster, ServerOptions, eventually, http};
+use boltq_tests::harness::{Cluster, Random, ServerOptions, eventually, http};
 use serde_json::json;
 
 use super::calls::{Calls, PATIENCE};
-use super::leader_change::{publish_megabytes, snapshots_installed};
+use super::leader_change::{await_equal_figures, publish_megabytes, snapshots_installed};
 
 /// What was published meanwhile may have passed it by; what comes then comes.
 #[tokio::test(flavor = "multi_thread")]
@@ -40,4 +41,33 @@ async fn who_listens_at_a_node_that_takes_over_a_snapshot_hears_what_comes_after
         http::request(admin, "POST", "/publish/topic", &[], body.as_bytes()).ok()?;
         heard.try_iter().any(|payload| payload == "after").then_some(())
     });
+}
+
+/// Before the snapshot has arrived, in the middle of it, and soon after; and then all nodes at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_killed_around_the_arrival_of_a_snapshot_starts_each_time() {
+    let mut random = Random::from_environment("killed_around_the_arrival");
+    let options = ServerOptions::disk().set("cluster.snapshot_threshold", 8);
+    let mut cluster = Cluster::start_with(3, &options);
+    publish_megabytes(cluster.node(cluster.leader()).messaging(), 44).await;
+    let follower = cluster.follower();
+    cluster.wipe(follower);
+    for round in 0..6 {
+        cluster.start_node(follower);
+        eventually(PATIENCE, &format!("it starts in round {round}"), || {
+            cluster.node(follower).status()
+        });
+        // It asks to be let in after two seconds.
+        tokio::time::sleep(Duration::from_millis(random.within(0..4_000))).await;
+        cluster.kill(follower);
+    }
+    cluster.start_node(follower);
+    cluster.await_settled();
+    await_equal_figures(&cluster);
+    cluster.kill_all();
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.await_settled();
+    await_equal_figures(&cluster);
+    let stats = http::get(cluster.node(follower).admin(), "/stats?linearizable=true").unwrap();
+    assert_eq!(stats.json()["Queues"]["large"], 44);
 }

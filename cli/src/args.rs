@@ -1,9 +1,12 @@
 //! What was typed, checked as far as that is possible without a server.
 
 mod duration;
+mod key;
 mod kv;
 mod rewrite;
 mod routing;
+mod settings;
+mod tls;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +20,10 @@ use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEn
 pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
+pub(crate) use self::key::Key as ApiKeys;
+pub(crate) use self::tls::Tls;
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
+pub(crate) use settings::{CreateQueue, DeleteQueue, Overflow, Settings, UpdateQueue};
 
 /// Longest that a server waits for a message.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -26,8 +32,14 @@ const AFTER_HELP: &str = "\
 Long options may have one dash: -topic is --topic.
 
 Environment:
-  BOLTQ_ADDR     address of the server, as --addr
-  BOLTQ_API_KEY  sent with every call
+  BOLTQ_ADDR             address of the server, as --addr
+  BOLTQ_API_KEY          sent with every call
+  BOLTQ_TLS_ENABLED      true: as --tls
+  BOLTQ_CA_FILE          as --ca-file
+  BOLTQ_TLS_CERT         as --cert-file
+  BOLTQ_TLS_KEY          as --key-file
+  BOLTQ_TLS_SERVER_NAME  as --tls-server-name
+  BOLTQ_TLS_INSECURE     true: as --tls-insecure
 
 Exit code: 0 done, 1 refused or failed, 2 wrong usage.";
 
@@ -38,6 +50,8 @@ pub(crate) struct Args {
     /// Messaging address of the server
     #[arg(long, global = true, env = "BOLTQ_ADDR", default_value = ADDR_DEFAULT, value_name = "HOST:PORT")]
     pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// How results are printed
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
@@ -67,7 +81,7 @@ pub(crate) enum Command {
     Stats(Current),
     /// Whether the server is serving; exits with 1 if it is not
     Health,
-    /// Look at queues and empty them
+    /// Look at queues, give them settings, empty and delete them
     #[command(subcommand)]
     Queue(Queue),
     /// Publish to topics and subscribe to them
@@ -79,6 +93,9 @@ pub(crate) enum Command {
     /// The key-value cache
     #[command(subcommand)]
     Kv(Kv),
+    /// Make keys for the configuration of a server; asks none
+    #[command(subcommand)]
+    Key(ApiKeys),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),
@@ -162,7 +179,7 @@ pub(crate) struct Consume {
     /// Wait so long for the first message, 60s at most
     #[arg(long, value_parser = wait, value_name = "DURATION", conflicts_with = "follow")]
     pub(crate) wait: Option<Duration>,
-    /// Length of the leases, 1s to 12h [default: queue.ack_timeout of the server]
+    /// Length of the leases, 1s to 12h [default: ack_timeout of the queue]
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease: Option<Duration>,
     /// Acknowledge messages when they are printed; without it they come again when their lease ends
@@ -225,6 +242,16 @@ pub(crate) enum Queue {
         #[command(flatten)]
         current: Current,
     },
+    /// Create a queue with settings of its own; again with the same ones is harmless
+    Create(CreateQueue),
+    /// Change settings of a queue
+    Update(UpdateQueue),
+    /// Delete a queue with its messages, bindings and settings; its dead letters stay
+    Delete(DeleteQueue),
+    /// Deliver nothing of a queue for now; it takes messages still
+    Pause(QueueName),
+    /// Deliver messages of a paused queue again
+    Resume(QueueName),
     /// The next messages, without taking them
     Peek {
         #[command(flatten)]

@@ -313,6 +313,8 @@ acked          0
 nacked         0
 expired        0
 dead lettered  0
+dropped        0
+rejected       0
 pending        0
 delayed        0
 
@@ -325,8 +327,8 @@ email_jobs_dead_letter      1
     assert_eq!(fake.run(&["stats"]), done(table));
     let json = concat!(
         r#"{"queues":{"email_jobs":3},"dead_letters":{"email_jobs_dead_letter":1},"pending":0,"delayed":0,"#,
-        r#""published":4,"consumed":0,"acked":0,"nacked":0,"expired":0,"dead_lettered":0,"uptime":"12.500s","#,
-        r#""version":"0.1.0","storage":{"mode":"disk","bytes":33554432,"writable":true}}"#,
+        r#""published":4,"consumed":0,"acked":0,"nacked":0,"expired":0,"dead_lettered":0,"dropped":0,"rejected":0,"#,
+        r#""uptime":"12.500s","version":"0.1.0","storage":{"mode":"disk","bytes":33554432,"writable":true}}"#,
         "\n"
     );
     assert_eq!(fake.run(&["stats", "--output", "json"]), done(json));
@@ -421,6 +423,69 @@ fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
 }
 
 #[test]
+fn a_queue_is_created_with_what_was_given_and_shows_it() {
+    let fake = Fake::start();
+    let args = [
+        "queue",
+        "create",
+        "a",
+        "-max-retry",
+        "0",
+        "-ack-timeout",
+        "1m500ms",
+        "-overflow",
+        "drop-oldest",
+        "-paused",
+        "-max-length",
+        "5",
+        "-output",
+        "json",
+    ];
+    let ran = fake.run(&args);
+    let settings = r#"{"max_retry":0,"ack_timeout":"60.500s","max_length":5,"overflow":"DROP_OLDEST","paused":true}"#;
+    assert!(ran.stdout.ends_with(&format!("\"settings\":{settings}}}\n")), "{ran:?}");
+    let ran = fake.run(&["queue", "create", "a", "--dead-letter-queue", "morgue"]);
+    assert!(ran.stdout.ends_with("\ndead letter queue  morgue\n"), "{ran:?}");
+}
+
+#[test]
+fn a_change_of_a_queue_names_what_it_changes() {
+    let fake = Fake::start();
+    for args in [
+        &[
+            "queue",
+            "update",
+            "a",
+            "--paused=false",
+            "--max-length",
+            "7",
+            "--reset",
+            "ack-timeout",
+        ][..],
+        &["queue", "pause", "a"],
+        &["queue", "resume", "a"],
+    ] {
+        assert_eq!(fake.run(args).code, Some(0), "{args:?}");
+    }
+    let masks: [&[&str]; 3] = [&["max_length", "paused", "ack_timeout"], &["paused"], &["paused"]];
+    assert_eq!(fake.asked().masks, masks);
+    let nothing = fake.run(&["queue", "update", "a"]);
+    let stderr = "error: nothing to change; see `boltq queue update --help`\n";
+    assert_eq!(nothing, failed(2, stderr));
+}
+
+#[test]
+fn deleting_a_queue_says_what_went_with_it() {
+    let fake = Fake::start();
+    assert_eq!(fake.run(&["queue", "delete", "a"]), done("deleted a with 7 messages\n"));
+    let json = "{\"queue\":\"a\",\"deleted_messages\":0}\n";
+    assert_eq!(
+        fake.run(&["queue", "delete", "a", "--if-empty", "--output", "json"]),
+        done(json)
+    );
+}
+
+#[test]
 fn without_a_server_the_error_says_how_to_get_one() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ran = run(&mut boltq(&["stats", "--addr", &free.to_string()]), b"");
@@ -449,10 +514,86 @@ fn a_server_that_does_not_speak_grpc_is_an_error_and_not_a_wait() {
 }
 
 #[test]
-fn tls_is_refused_and_never_ignored() {
-    let ran = run(boltq(&["stats"]).env("BOLTQ_TLS_ENABLED", "true"), b"");
-    let why = "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text";
-    assert_eq!(ran, failed(2, &format!("error: {why}\n")));
+fn tls_is_never_left_out_silently() {
+    let plain = "http://localhost:1";
+    let why = "the address says http://, and TLS is asked for too; leave out one of them";
+    for variable in [
+        ("BOLTQ_TLS_ENABLED", "true"),
+        ("BOLTQ_CA_FILE", "ca.pem"),
+        ("BOLTQ_TLS_CERT", "c.pem"),
+        ("BOLTQ_TLS_SERVER_NAME", "a"),
+    ] {
+        let ran = run(boltq(&["stats", "--addr", plain]).env(variable.0, variable.1), b"");
+        assert_eq!(ran, failed(2, &format!("error: {why}\n")), "{variable:?}");
+    }
+    // Somebody who does not speak it gets no call in plain text.
+    let fake = Fake::start();
+    let ran = run(
+        boltq(&[
+            "publish",
+            "--addr",
+            &fake.addr.to_string(),
+            "-topic",
+            "q",
+            "-payload",
+            "x",
+        ])
+        .env("BOLTQ_TLS_ENABLED", "true")
+        .env("BOLTQ_TLS_INSECURE", "true"),
+        b"",
+    );
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(
+        ran.stderr.contains(&format!("error: no TLS with {}: ", fake.addr)),
+        "{ran:?}"
+    );
+    assert!(fake.asked().published.is_empty());
+}
+
+#[test]
+fn files_of_tls_that_cannot_be_used_are_named() {
+    for (flags, why) in [
+        (
+            &["-ca-file", "/nowhere/ca.pem"][..],
+            "certificate \"/nowhere/ca.pem\" cannot be used: ",
+        ),
+        (
+            &["-tls-insecure", "-cert-file", "c"],
+            "a certificate needs its key: --key-file or BOLTQ_TLS_KEY",
+        ),
+        (
+            &["-tls-insecure", "-cert-file", "/nowhere/c", "-key-file", "/nowhere/k"],
+            "key \"/nowhere/k\" cannot be used: ",
+        ),
+        (
+            &["-tls-insecure", "-tls-server-name", "a b"],
+            "\"a b\" is no name that a certificate can have",
+        ),
+    ] {
+        let ran = run(&mut boltq(&[&["stats", "--addr", "localhost:1"], flags].concat()), b"");
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(why), "{ran:?}");
+    }
+}
+
+#[test]
+fn keys_are_made_and_hashed_without_a_server() {
+    let made = run(&mut boltq(&["key", "generate", "-o", "json"]), b"");
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
+    let (key, hash) = (made["key"].as_str().unwrap(), made["hash"].as_str().unwrap());
+    for line in [key.to_owned(), format!("{key}\n"), format!("{key}\r\n")] {
+        assert_eq!(
+            run(&mut boltq(&["key", "hash"]), line.as_bytes()),
+            done(&format!("{hash}\n"))
+        );
+    }
+    let short = run(&mut boltq(&["key", "hash"]), b"s3cret\n");
+    assert_eq!((short.code, short.stdout.as_str()), (Some(2), ""));
+    assert!(
+        short.stderr.starts_with("error: the key has 6 characters; "),
+        "{short:?}"
+    );
 }
 
 #[test]

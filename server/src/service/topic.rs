@@ -128,7 +128,11 @@ impl Subscribed {
         let next = async {
             match source {
                 Source::Live(inbox) => Ok((live(inbox).await, None)),
-                Source::Backlog(backlog) => backlog.next(queues, room).await.map_err(SubscriptionEnd::Failed),
+                Source::Backlog(backlog) => backlog.next(queues, room).await.map_err(|error| match error {
+                    // It goes with the subscription.
+                    ServiceError::QueueDeleted => SubscriptionEnd::Replaced,
+                    other => SubscriptionEnd::Failed(other),
+                }),
             }
         };
         tokio::select! {
@@ -275,7 +279,12 @@ impl Queues {
                 }
                 let backlog = Backlog {
                     consumer: self.consumer(),
-                    attachment: self.inner.plane.attach(queue),
+                    // A backlog cannot be deleted, but the subscription.
+                    attachment: self
+                        .inner
+                        .plane
+                        .attach_to(|_| Some(queue))
+                        .ok_or(ServiceError::QueueDeleted)?,
                     acknowledging: None,
                 };
                 (listening, Source::Backlog(Box::new(backlog)))

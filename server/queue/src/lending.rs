@@ -43,7 +43,7 @@ pub(crate) struct Loan<'a> {
 
 impl Loan<'_> {
     pub(crate) fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
-        let LeaseNo(first) = self.leases.add(stream, range, self.consumer, self.ends);
+        let LeaseNo(first) = self.leases.add(stream, range, self.consumer, (self.now, self.ends));
         let failed = !window.failed.is_empty();
         self.out.extend(range.clone().zip(first..).map(|(seq, number)| Leased {
             place: Place::new(stream, seq),

@@ -16,15 +16,19 @@
 //!
 //! A queue is eleven streams of records: a lane for each priority, and one for messages that were published with a due
 //! time in the future. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
-//! million waiting messages are two numbers.
+//! million waiting messages are two numbers. One that waits for a time, to be due or to expire, takes eight bytes for it.
 //!
 //! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
 
+mod calendar;
 mod claiming;
 pub mod command;
 mod delayed;
 mod delivery;
 mod dispatch;
+#[cfg(test)]
+mod dispatch_check;
+mod due;
 mod lane;
 mod leases;
 mod lending;
@@ -37,11 +41,15 @@ mod place;
 mod plane;
 mod ranges;
 mod routing;
+mod scheduling;
 mod sections;
 mod settings;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod times;
+mod timetable;
+mod waking;
 mod window;
 
 pub use delivery::{Claim, ClaimError, Handle, Leased};
@@ -52,4 +60,5 @@ pub use plane::Plane;
 pub use routing::{
     Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
 };
+pub use scheduling::{Listing, ScheduleError, Scheduled};
 pub use settings::Settings;

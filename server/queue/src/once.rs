@@ -88,7 +88,7 @@ impl Once {
     }
 
     /// ```text
-    /// u32 number of keys, at least 1; each, in the order of queue and key:
+    /// u32 number of keys; each, in the order of queue and key:
     ///     u32 queue, str key, u64 stream, u64 sequence, u64 until (Unix milliseconds)
     /// ```
     pub(crate) fn write(&self, out: &mut BytesMut) {
@@ -111,7 +111,6 @@ impl Once {
         const WHAT: &str = "keys of publishes";
         let mut once = Self::default();
         let count = reader.count(32, WHAT)?;
-        check(count > 0, WHAT, "there are none")?;
         let mut before = None;
         for _ in 0..count {
             let queue = QueueId(reader.u32(WHAT)?);

@@ -14,7 +14,7 @@ pub enum Outcome {
     Published(Runs),
     /// A message with the same key was published before: where it is, or was.
     PublishedBefore(Place),
-    /// To an acknowledgement, an expiry, and failures.
+    /// To an acknowledgement, an expiry, failures, and to what is done to messages that are not due yet.
     Settled {
         /// Messages that the command changed.
         done: u64,
@@ -60,6 +60,11 @@ pub enum Effect {
         /// The message.
         place: Place,
     },
+    /// A message has another due time.
+    Rescheduled {
+        /// The message.
+        place: Place,
+    },
     /// Messages were published to a topic. All offsets are in the data of the entry.
     TopicPublished {
         /// Where the name of the topic is.
@@ -91,7 +96,7 @@ pub struct Totals {
     pub expired: u64,
     /// Moved to a dead-letter queue.
     pub dead_lettered: u64,
-    /// Removed by a purge.
+    /// Removed by a purge, or cancelled before they were due.
     pub purged: u64,
 }
 

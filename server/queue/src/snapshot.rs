@@ -14,7 +14,8 @@
 //!         u64 head, u64 base
 //!         u32 number of finished ranges; each: u64 first, u64 end
 //!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
-//!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
+//!     of the delayed stream only, and only up to format 3: u32 number of messages; each: u64 sequence, u64 due, u8 priority.
+//!         Since format 4 due times are a section. Earlier formats are written only if there are none
 //! topics and exchanges, see `routing/snapshot.rs`
 //! keys of publishes, see `once.rs`
 //! sections, see `sections.rs`
@@ -31,24 +32,30 @@ use boltq_core::limits::PRIORITY_MAX;
 use boltq_core::{DecodeError, IdSalt, Millis};
 use bytes::{BufMut, BytesMut};
 
-use crate::machine::{Due, Machine, Queue};
+use crate::due::Due;
+use crate::machine::{Machine, Queue};
 use crate::once::Once;
 use crate::outcome::Totals;
 use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
 use crate::routing;
 use crate::sections;
+use crate::times;
+use crate::timetable::Timetable;
 use crate::window::{Failure, Window};
 
 const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
 const FORMAT_ONCE: u8 = 3;
 const FORMAT_SECTIONS: u8 = 4;
+/// Room for what is small: names and figures.
+const SMALL_BYTES: usize = 64 << 10;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 const COUNT_MAX: u64 = 1 << 62;
 
-pub(crate) fn write(machine: &Machine) -> Vec<u8> {
-    let mut out = BytesMut::new();
+/// Appends the machine.
+pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
+    out.reserve(SMALL_BYTES + times::bytes_about(machine));
     let format = format_of(machine);
     out.put_u8(format);
     out.put_u64_le(machine.now.0);
@@ -65,27 +72,32 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     for total in [published, acked, nacked, expired, dead_lettered, purged] {
         out.put_u64_le(total);
     }
-    codec::put_len(&mut out, machine.queues.len());
+    codec::put_len(out, machine.queues.len());
     for queue in &machine.queues {
-        write_queue(queue, &mut out);
+        write_queue(queue, format, out);
     }
     if format >= FORMAT_ROUTING {
-        routing::snapshot::write(machine, &mut out);
+        routing::snapshot::write(machine, out);
     }
     if format >= FORMAT_ONCE {
-        machine.once.write(&mut out);
+        machine.once.write(out);
     }
     if format >= FORMAT_SECTIONS {
-        sections::write(machine, &mut out);
+        sections::write(machine, out);
     }
-    out.into()
 }
 
 /// The earliest format that has all that there is.
 fn format_of(machine: &Machine) -> u8 {
-    if !sections::are_empty(machine) {
+    if sections::are_empty(machine) {
+        format_without_sections(machine)
+    } else {
         FORMAT_SECTIONS
-    } else if machine.once.len() > 0 {
+    }
+}
+
+fn format_without_sections(machine: &Machine) -> u8 {
+    if machine.once.len() > 0 {
         FORMAT_ONCE
     } else if machine.routing.is_empty() {
         FORMAT_QUEUES
@@ -94,20 +106,16 @@ fn format_of(machine: &Machine) -> u8 {
     }
 }
 
-fn write_queue(queue: &Queue, out: &mut BytesMut) {
+fn write_queue(queue: &Queue, format: u8, out: &mut BytesMut) {
     codec::put_bytes(out, queue.name.as_bytes());
     let used = (0..STREAMS).filter(|lane| queue.window(*lane).is_some());
     out.put_u16_le(used.fold(0, |mask, lane| mask | 1 << lane));
     for window in queue.windows.iter().flatten() {
         write_window(window, out);
     }
-    if queue.window(DELAYED).is_some() {
-        codec::put_len(out, queue.due.len());
-        for (seq, due) in &queue.due {
-            out.put_u64_le(*seq);
-            out.put_u64_le(due.at.0);
-            out.put_u8(due.priority);
-        }
+    if format < FORMAT_SECTIONS && queue.window(DELAYED).is_some() {
+        // No message waits to be due, or there would be a section.
+        codec::put_len(out, 0);
     }
 }
 
@@ -142,7 +150,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     machine.totals = read_totals(&mut reader)?;
     // A queue is at least the length of its name and the set of its streams.
     for id in 0..reader.count(6, "queues")? {
-        let queue = read_queue(&mut reader)?;
+        let queue = read_queue(format, &mut reader)?;
         let id = QueueId(u32::try_from(id).unwrap_or(u32::MAX));
         let twice = machine.names.insert(Arc::clone(&queue.name), id);
         check(twice.is_none(), "queues", "two have the same name")?;
@@ -157,7 +165,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     if format >= FORMAT_SECTIONS {
         sections::read(&mut machine, &mut reader)?;
     }
-    let least = format == format_of(&machine);
+    check_due(&machine)?;
+    // Up to format 3, due times stood elsewhere.
+    let least = match format {
+        FORMAT_SECTIONS => !sections::are_empty(&machine),
+        _ => format == format_without_sections(&machine),
+    };
     check(
         least,
         "snapshot format",
@@ -204,7 +217,7 @@ fn read_totals(reader: &mut Reader<'_>) -> Result<Totals, DecodeError> {
     })
 }
 
-fn read_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
+fn read_queue(format: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
     let mut queue = Queue::new(reader.str("queue name")?.into());
     let used = reader.u16("streams")?;
     check(used >> STREAMS == 0, "streams", "there is one that no queue has")?;
@@ -213,7 +226,9 @@ fn read_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
             *window = Some(Box::new(read_window(reader)?));
         }
     }
-    if let Some(window) = queue.windows[DELAYED].as_deref() {
+    if let Some(window) = queue.windows[DELAYED].as_deref()
+        && format < FORMAT_SECTIONS
+    {
         queue.due = read_due(reader, window)?;
     }
     Ok(queue)
@@ -245,6 +260,7 @@ fn read_window(reader: &mut Reader<'_>) -> Result<Window, DecodeError> {
         base,
         finished,
         failed: BTreeMap::new(),
+        expires: Timetable::default(),
     };
     window.failed = read_failed(reader, &window)?;
     Ok(window)
@@ -270,29 +286,31 @@ fn read_failed(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64,
     Ok(failed)
 }
 
-fn read_due(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64, Due>, DecodeError> {
-    let mut dues = BTreeMap::new();
+fn read_due(reader: &mut Reader<'_>, window: &Window) -> Result<Timetable<Due>, DecodeError> {
+    let mut dues = Timetable::default();
     let mut before = 0;
     for _ in 0..reader.count(17, "delayed messages")? {
         let seq = reader.u64("delayed message")?;
-        let due = Due {
-            at: Millis(reader.u64("due time")?),
-            priority: reader.u8("priority")?,
-        };
+        let (at, priority) = (Millis(reader.u64("due time")?), reader.u8("priority")?);
         check(
-            before < seq && window.is_open(seq) && due.priority <= PRIORITY_MAX,
+            before < seq && window.is_open(seq) && priority <= PRIORITY_MAX,
             "delayed messages",
             "one is out of order, done, unknown, or of a priority over 9",
         )?;
-        dues.insert(seq, due);
+        dues.insert(seq, Due::new(at, priority));
         before = seq;
     }
+    Ok(dues)
+}
+
+/// Due times are only read for messages that are not done, so it is enough to count them.
+fn check_due(machine: &Machine) -> Result<(), DecodeError> {
+    let all_due = |queue: &Queue| queue.due.len() == queue.window(DELAYED).map_or(0, Window::open_count);
     check(
-        dues.len() as u64 == window.open_count(),
+        machine.queues.iter().all(all_due),
         "delayed messages",
         "one that is not done has no due time",
-    )?;
-    Ok(dues)
+    )
 }
 
 fn check_conservation(machine: &Machine) -> Result<(), DecodeError> {
@@ -343,11 +361,9 @@ mod tests {
         let mut queue = Queue::new("q".into());
         queue.windows[0] = Some(Box::new(window));
         queue.windows[DELAYED] = Some(Box::new(delayed));
-        let due = Due {
-            at: Millis(9),
-            priority: 3,
-        };
-        queue.due.extend([(1, due), (2, due)]);
+        for seq in [1, 2] {
+            queue.due.insert(seq, Due::new(Millis(9), 3));
+        }
         let mut machine = Machine::default();
         machine.queues.push(queue);
         machine.totals.published = 8;
@@ -416,32 +432,55 @@ mod tests {
         let never = Failure { attempts: 0, ..failure };
         let error = refusal(|machine| lane(machine).failed.extend([(3, never)]));
         assert!(error.starts_with("failed messages: "), "{error}");
-        for seq in [0, 3] {
-            let due = Due {
-                at: Millis(0),
-                priority: 0,
-            };
-            let error = refusal(|machine| machine.queues[0].due.extend([(seq, due)]));
-            assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
-        }
-        assert_refused(
-            "delayed messages: one is out of order",
-            &[|machine| machine.queues[0].due.values_mut().for_each(|due| due.priority = 10)],
-        );
+        let error = refusal(|machine| machine.queues[0].due.insert(3, Due::new(Millis(0), 0)));
+        assert!(error.contains("done or unknown"), "{error}");
         assert_refused(
             "delayed messages: one that is not done has no due time",
-            &[|machine| machine.queues[0].due.retain(|seq, _| *seq != 2)],
+            &[|machine| machine.queues[0].due.remove(&(2..3))],
         );
+        let error = refusal(|machine| lane(machine).expires.insert(2, Millis(9)));
+        assert!(error.contains("done or unknown"), "{error}");
+    }
+
+    /// The queue of `machine` as it was written up to format 3, with these delayed messages.
+    fn format_1(delayed: &[(u64, u64, u8)]) -> Vec<u8> {
+        let mut machine = machine();
+        machine.queues[0].due = Timetable::default();
+        let mut bytes = machine.snapshot();
+        assert_eq!((bytes[0], &bytes[bytes.len() - 4..]), (FORMAT_QUEUES, &[0; 4][..]));
+        bytes.truncate(bytes.len() - 4);
+        bytes.extend(u32::try_from(delayed.len()).unwrap().to_le_bytes());
+        for (seq, due, priority) in delayed {
+            bytes.extend(seq.to_le_bytes());
+            bytes.extend(due.to_le_bytes());
+            bytes.push(*priority);
+        }
+        bytes
     }
 
     #[test]
-    fn messages_out_of_order_are_refused() {
-        // The last two of 17 bytes each are the delayed messages.
-        let mut snapshot = machine().snapshot();
-        let end = snapshot.len();
-        snapshot[end - 34..].rotate_left(17);
-        let error = Machine::restore(&snapshot).unwrap_err().to_string();
-        assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+    fn due_times_of_earlier_formats_are_read() {
+        let read = Machine::restore(&format_1(&[(1, 9, 3), (2, 9, 3)])).unwrap();
+        assert_eq!(read.snapshot(), machine().snapshot());
+        assert_eq!(read.snapshot()[0], FORMAT_SECTIONS);
+        // A time that no clock reaches is kept as the latest that there is.
+        let read = Machine::restore(&format_1(&[(1, u64::MAX, 3), (2, 9, 3)])).unwrap();
+        assert!(Machine::restore(&read.snapshot()).is_ok());
+    }
+
+    #[test]
+    fn due_times_of_earlier_formats_that_cannot_be_are_refused() {
+        for delayed in [
+            &[(2, 9, 3), (1, 9, 3)][..],
+            &[(0, 9, 3), (1, 9, 3)],
+            &[(1, 9, 3), (3, 9, 3)],
+            &[(1, 9, 3), (2, 9, 10)],
+        ] {
+            let error = Machine::restore(&format_1(delayed)).unwrap_err().to_string();
+            assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+        }
+        let error = Machine::restore(&format_1(&[(1, 9, 3)])).unwrap_err().to_string();
+        assert!(error.starts_with("delayed messages: one that is not done"), "{error}");
     }
 
     #[test]
@@ -468,8 +507,8 @@ mod tests {
     #[test]
     fn a_snapshot_from_the_future_is_refused_by_number() {
         let mut bytes = Machine::default().snapshot();
-        bytes[0] = 4;
+        bytes[0] = 5;
         let error = Machine::restore(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "snapshot format: 4 is unknown to this version");
+        assert_eq!(error.to_string(), "snapshot format: 5 is unknown to this version");
     }
 }

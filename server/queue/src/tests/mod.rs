@@ -10,3 +10,4 @@ mod routing;
 mod routing_random;
 mod rules;
 mod settling;
+mod timetable;

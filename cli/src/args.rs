@@ -4,6 +4,7 @@ mod duration;
 mod kv;
 mod rewrite;
 mod routing;
+mod scheduled;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
+pub(crate) use scheduled::{Reschedule, Scheduled};
 
 /// Longest that a server waits for a message.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -241,6 +243,12 @@ pub(crate) enum Queue {
     PurgeDeadLetters(QueueName),
     /// Send the dead letters of a queue back to it, as messages that were never tried
     Redrive(Redrive),
+    /// Messages that are not due yet, in the order of their due times
+    Scheduled(Scheduled),
+    /// Remove messages that are not due yet
+    Cancel(Ids),
+    /// Give a message that is not due yet another due time
+    Reschedule(Reschedule),
 }
 
 #[derive(Debug, clap::Args)]

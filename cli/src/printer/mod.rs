@@ -8,6 +8,7 @@ mod json;
 mod kv;
 mod plain;
 mod routing;
+mod scheduled;
 mod table;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) use kv::{
 };
 pub(crate) use plain::printable_lines;
 pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
+pub(crate) use scheduled::{Rescheduled, ScheduledMessage};
 
 /// A result that can be printed.
 pub(crate) trait Show {
@@ -95,6 +97,8 @@ pub(crate) struct Delivered {
     /// RFC 3339.
     pub(crate) published_at: String,
     pub(crate) expires_at: Option<String>,
+    /// If it was published with a delay.
+    pub(crate) deliver_at: Option<String>,
     pub(crate) content_type: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) payload: Payload,
@@ -221,6 +225,7 @@ impl Delivered {
             published_at,
             attempts,
             expires_at,
+            deliver_at,
         } = delivery;
         Ok(Self {
             message_id: Id::read(&message_id)?,
@@ -228,6 +233,7 @@ impl Delivered {
             priority,
             published_at: published_at.unwrap_or_default().to_string(),
             expires_at: expires_at.map(|at| at.to_string()),
+            deliver_at: deliver_at.map(|at| at.to_string()),
             payload: Payload {
                 bytes: payload,
                 is_json: content_type == "application/json",
@@ -270,6 +276,7 @@ mod tests {
             priority: 0,
             published_at: "2025-01-01T00:00:00Z".into(),
             expires_at: None,
+            deliver_at: None,
             content_type: String::new(),
             headers: [("b", "2"), ("a", "1")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))

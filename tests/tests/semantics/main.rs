@@ -11,3 +11,4 @@ mod payloads;
 mod redrive;
 mod repeated;
 mod retries;
+mod scheduled;

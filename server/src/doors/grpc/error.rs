@@ -21,9 +21,12 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. }
         | ServiceError::DeadLettersNotFound { .. }
+        | ServiceError::MessageNotFound { .. }
         | ServiceError::ExchangeNotFound { .. }
         | ServiceError::SubscriptionNotFound { .. } => Code::NotFound,
-        ServiceError::ExchangeExists { .. } | ServiceError::BacklogTaken { .. } => Code::FailedPrecondition,
+        ServiceError::ExchangeExists { .. } | ServiceError::BacklogTaken { .. } | ServiceError::NotScheduled { .. } => {
+            Code::FailedPrecondition
+        }
         ServiceError::StorageFull | ServiceError::KeysFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
         | ServiceError::NoMajority

@@ -33,7 +33,9 @@ impl Refusal {
             | ServiceError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             ServiceError::QueueNotFound { .. }
             | ServiceError::DeadLettersNotFound { .. }
+            | ServiceError::MessageNotFound { .. }
             | ServiceError::SubscriptionNotFound { .. } => StatusCode::NOT_FOUND,
+            ServiceError::NotScheduled { .. } => StatusCode::CONFLICT,
             ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             ServiceError::KeysFull { .. } => StatusCode::TOO_MANY_REQUESTS,

@@ -14,6 +14,7 @@
 mod bare_grpc;
 mod bare_tcp;
 mod cluster;
+mod delayed;
 mod disk;
 mod load;
 mod load_delivery;

@@ -9,5 +9,6 @@ mod random;
 mod routing;
 mod routing_random;
 mod rules;
+mod scheduled;
 mod settling;
 mod timetable;

@@ -33,7 +33,7 @@ pub(super) async fn list(context: &mut Context, options: Scheduled) -> Result<()
             next_page_token,
         } = answer(client.list_scheduled(request), None).await?;
         left = left.saturating_sub(messages.len() as u64);
-        let page: Result<Vec<_>, _> = messages.into_iter().map(ScheduledMessage::read).collect();
+        let page: Result<Vec<_>, _> = messages.iter().map(ScheduledMessage::read).collect();
         let page = page?;
         if page.is_empty() && first {
             note("no message waits to be due");

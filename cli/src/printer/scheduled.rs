@@ -27,7 +27,7 @@ pub(crate) struct Rescheduled {
 }
 
 impl ScheduledMessage {
-    pub(crate) fn read(message: pb::ScheduledMessage) -> Result<Self, CliError> {
+    pub(crate) fn read(message: &pb::ScheduledMessage) -> Result<Self, CliError> {
         Ok(Self {
             message_id: Id::read(&message.message_id)?,
             deliver_at: message.deliver_at.unwrap_or_default().to_string(),

@@ -49,7 +49,7 @@ impl Slot for Due {
     fn unpack(packed: u64) -> Self {
         Self {
             at: Millis(packed >> PRIORITY_BITS),
-            priority: (packed & ((1 << PRIORITY_BITS) - 1)) as u8,
+            priority: packed.to_le_bytes()[0] & ((1 << PRIORITY_BITS) - 1),
         }
     }
 

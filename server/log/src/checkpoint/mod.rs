@@ -109,11 +109,9 @@ impl GroupLog {
             pins,
             total_bytes,
         } = capture;
-        // Shared with what stays of it in memory, as it may be large.
-        let checkpoint = checkpoint(applied, meta, state.clone());
         let Store::Disk(disk) = &self.plane().store else {
             *self.group.saved.lock() = Saved {
-                checkpoint,
+                checkpoint: checkpoint(applied, meta, state),
                 rows: flat,
                 total_bytes,
                 ..Saved::default()
@@ -130,7 +128,7 @@ impl GroupLog {
         sync_log(disk)?;
         let file = write_file(disk, &head, meta, &state, &flat).inspect_err(|_| keep_if_failed(disk, pins.as_ref()))?;
         let new = Saved {
-            checkpoint,
+            checkpoint: checkpoint(applied, meta, state),
             file: Some(file),
             files: flat.files(),
             total_bytes,

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use super::CHUNK;
-
 const WORD_BITS: usize = u64::BITS as usize;
 /// Offsets of a chunk.
-pub(super) const OFFSETS: usize = CHUNK as usize;
+pub(super) const OFFSETS: usize = 1_024;
 pub(super) const WORDS: usize = OFFSETS / WORD_BITS;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

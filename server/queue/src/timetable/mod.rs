@@ -1,6 +1,6 @@
 //! Times of messages, by sequence: when delayed ones are due, and when those with a time to live are over.
 //!
-//! A time takes eight bytes. Sequences lie in chunks of [`CHUNK`]: bits say which of them have a time, and the times stand
+//! A time takes eight bytes. Sequences lie in chunks of 1,024: bits say which of them have a time, and the times stand
 //! one behind the other in the order of their sequences. A chunk goes with its last time and gives memory back before, so
 //! that a message which stays for a year costs a few bytes and not what its neighbours took.
 //!
@@ -19,10 +19,10 @@ use std::ops::Range;
 
 use boltq_core::Millis;
 
-use self::chunk::Chunk;
+use self::chunk::{Chunk, OFFSETS};
 
 /// Sequences of a chunk.
-pub(crate) const CHUNK: u64 = 1_024;
+pub(crate) const CHUNK: u64 = OFFSETS as u64;
 
 /// What a timetable holds of a message, as eight bytes that rise with the time.
 pub(crate) trait Slot: Copy {

@@ -70,6 +70,14 @@ impl Calendar {
         }
     }
 
+    /// Forgets all chunks of a stream.
+    pub(crate) fn forget_stream(&mut self, stream: StreamId) {
+        while let Some((&key, &at)) = self.times.range((stream, 0)..=(stream, u64::MAX)).next() {
+            self.times.remove(&key);
+            self.by_time.remove(&(at, key));
+        }
+    }
+
     /// Takes the entry of the chunk that is to be looked at first, if that is not behind `until`.
     pub(crate) fn take_first(&mut self, until: (Millis, ChunkKey)) -> Option<(Millis, ChunkKey)> {
         let (at, key) = *self.by_time.first().filter(|first| **first <= until)?;

@@ -13,7 +13,7 @@ impl Dispatch {
         self.check_calendars(machine);
         let leased = self.leases.check();
         let mut leased_here = 0;
-        for (index, queue) in machine.queues.iter().enumerate() {
+        for (index, queue) in machine.queues.numbered() {
             let id = QueueId(u32::try_from(index).unwrap());
             let state = &self.queues[index];
             let before = leased_here;
@@ -76,12 +76,12 @@ impl Dispatch {
 
     /// That each entry is of messages that there are.
     fn check_calendars(&self, machine: &Machine) {
-        let queues = machine.queues.iter();
-        let due: usize = queues.clone().map(|queue| queue.due.chunk_numbers(0).count()).sum();
-        let windows = queues.flat_map(|queue| queue.windows.iter().flatten());
+        let queues = || machine.queues.iter();
+        let due: usize = queues().map(|queue| queue.due.chunk_numbers(0).count()).sum();
+        let windows = queues().flat_map(|queue| queue.windows.iter().flatten());
         let expires: usize = windows.map(|window| window.expires.chunk_numbers(0).count()).sum();
         assert!(self.dues.check() <= due && self.expiries.check() <= expires);
-        for queue in &machine.queues {
+        for queue in machine.queues.iter() {
             queue.due.check();
             queue.windows.iter().flatten().for_each(|window| window.expires.check());
         }

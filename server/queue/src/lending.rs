@@ -13,7 +13,7 @@ use crate::dispatch::Dispatch;
 use crate::due::Due;
 use crate::leases::Leases;
 use crate::machine::Machine;
-use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id};
+use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id, stream_of};
 use crate::timetable::Slot;
 use crate::window::Window;
 
@@ -53,7 +53,10 @@ impl Dispatch {
         max: usize,
         out: &mut Vec<Leased>,
     ) {
-        let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
+        let Some(queue) = machine.queue_at(id).filter(|queue| self.serves(queue, id, consumer)) else {
+            return;
+        };
+        let Some(state) = self.queues.get_mut(id.0 as usize) else {
             return;
         };
         let mut loan = Loan {
@@ -115,6 +118,11 @@ impl Dispatch {
         while let Some((stream, range)) = self.leases.take_of(consumer) {
             self.back_from_lease(machine, stream, &range, now);
         }
+        if !self.singles.is_empty() {
+            for id in self.singles.end(consumer) {
+                self.wake(id);
+            }
+        }
         held
     }
 
@@ -123,5 +131,8 @@ impl Dispatch {
             state.leased -= range.end - range.start;
         }
         self.give_back(machine, stream, range, now);
+        if let Some((id, _)) = stream_of(stream) {
+            self.relax(id);
+        }
     }
 }

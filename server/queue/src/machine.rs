@@ -13,9 +13,13 @@ use bytes::BytesMut;
 use crate::command::{Command, Items, Settle};
 use crate::due::Due;
 use crate::once::Once;
+use crate::options::QueueOptions;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
+use crate::room::Room;
 use crate::routing::Routing;
+use crate::sizes::Sizes;
+use crate::slots::Slots;
 use crate::snapshot;
 use crate::timetable::Timetable;
 use crate::window::{Part, Window};
@@ -27,6 +31,10 @@ pub(crate) struct Queue {
     pub(crate) windows: [Option<Box<Window>>; STREAMS],
     /// Of the messages of the delayed stream that are not done.
     pub(crate) due: Timetable<Due>,
+    /// `None`: it has no settings of its own.
+    pub(crate) options: Option<Box<QueueOptions>>,
+    /// If it may hold so many bytes only.
+    pub(crate) sizes: Option<Box<Sizes>>,
 }
 
 impl Queue {
@@ -35,6 +43,8 @@ impl Queue {
             name,
             windows: Default::default(),
             due: Timetable::default(),
+            options: None,
+            sizes: None,
         }
     }
 
@@ -52,8 +62,12 @@ impl Queue {
     ) -> Range<u64> {
         let window = self.windows[batch.lane].get_or_insert_default();
         let range = window.append(u64::from(batch.count));
-        for expiry in expiries {
+        // Of a batch that there is no room for as a whole, only the first ones are here.
+        for expiry in expiries.iter().filter(|expiry| expiry.record < batch.count) {
             window.expires.insert(range.start + u64::from(expiry.record), expiry.at);
+        }
+        if let Some(sizes) = &mut self.sizes {
+            sizes.append(batch.lane, window, &range, u64::from(batch.bytes));
         }
         applied.storage.push(StorageEffect::Placed {
             stream: stream_id(id, batch.lane),
@@ -73,6 +87,15 @@ impl Queue {
             leased: 0,
             delayed,
         }
+    }
+
+    /// Takes settings of its own instead of those that it had.
+    pub(crate) fn set_options(&mut self, options: QueueOptions) {
+        match options.max_length_bytes {
+            Some(_) => drop(self.sizes.get_or_insert_default()),
+            None => self.sizes = None,
+        }
+        self.options = (options != QueueOptions::default()).then(|| Box::new(options));
     }
 
     /// Number of messages that are not done.
@@ -107,7 +130,7 @@ pub struct Machine {
     pub(crate) now: Millis,
     pub(crate) salt: Option<IdSalt>,
     pub(crate) totals: Totals,
-    pub(crate) queues: Vec<Queue>,
+    pub(crate) queues: Slots<Queue>,
     pub(crate) names: BTreeMap<Arc<str>, QueueId>,
     pub(crate) routing: Routing,
     pub(crate) once: Once,
@@ -115,6 +138,8 @@ pub struct Machine {
     batches: Vec<Batch>,
     dues: Vec<Due>,
     pub(crate) expiries: Vec<Expiry>,
+    /// Records at its end that there is no room for.
+    refused: u64,
 }
 
 impl Machine {
@@ -179,7 +204,7 @@ impl Machine {
         if let Some(id) = self.queue(name) {
             return id;
         }
-        // 2^32 queues do not fit into memory.
+        // Nobody lives to give so many.
         let id = QueueId(u32::try_from(self.queues.len()).unwrap_or(u32::MAX));
         let name: Arc<str> = name.into();
         self.names.insert(Arc::clone(&name), id);
@@ -187,14 +212,28 @@ impl Machine {
         id
     }
 
-    /// Reads the heads of the records of a publish into `batches`, `dues` and `expiries`, and changes nothing else.
-    fn sort_records(&mut self, now: Millis, count: u32, records: &[u8], offset: u32) -> Result<(), DecodeError> {
+    /// Reads the heads of the records of a publish into `batches`, `dues` and `expiries`, those first ones that there is room for, and
+    /// changes nothing else.
+    fn sort_records(
+        &mut self,
+        now: Millis,
+        count: u32,
+        records: &[u8],
+        offset: u32,
+        mut room: Room,
+    ) -> Result<(), DecodeError> {
         self.batches.clear();
         self.dues.clear();
         self.expiries.clear();
+        self.refused = 0;
         let mut at = 0;
         for _ in 0..count {
             let head = RecordHead::read(&records[at..])?;
+            if self.refused > 0 || !room.take(head.bytes) {
+                self.refused += 1;
+                at += head.bytes;
+                continue;
+            }
             let mut lane = usize::from(head.priority);
             if let Some(due) = head.due.filter(|due| *due > now) {
                 lane = DELAYED;
@@ -249,7 +288,16 @@ impl Machine {
             self.totals.published += u64::from(batch.count);
             runs.push(Run::new(stream_id(id, batch.lane), &range));
         }
-        Outcome::Published(runs)
+        self.make_room(id, applied);
+        if self.refused == 0 {
+            return Outcome::Published(runs);
+        }
+        self.totals.rejected += self.refused;
+        Outcome::Full {
+            queue: id,
+            published: runs,
+            refused: self.refused,
+        }
     }
 
     /// As `publish`, for one message, unless it was published before.
@@ -262,6 +310,8 @@ impl Machine {
         applied: &mut Applied<Effect>,
     ) -> Outcome {
         let id = self.declare(name);
+        let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
+        let until = remembered.map_or(until, |ms| now.plus(ms));
         if let Some(place) = self.once.find(id, key, now) {
             return Outcome::PublishedBefore(place);
         }
@@ -426,7 +476,8 @@ impl StateMachine for Machine {
                 records,
                 records_at,
             } => {
-                self.sort_records(now, count, records, offset_of(offset, records_at)?)?;
+                let room = self.room(queue);
+                self.sort_records(now, count, records, offset_of(offset, records_at)?, room)?;
                 self.publish(queue, applied)
             }
             Command::PublishOnce {
@@ -436,7 +487,8 @@ impl StateMachine for Machine {
                 record,
                 record_at,
             } => {
-                self.sort_records(now, 1, record, offset_of(offset, record_at)?)?;
+                let room = self.room(queue);
+                self.sort_records(now, 1, record, offset_of(offset, record_at)?, room)?;
                 self.publish_once(now, until, queue, key, applied)
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),
@@ -457,6 +509,7 @@ impl StateMachine for Machine {
             Command::Cancel(items) => self.cancel(&items, applied),
             Command::Reschedule(items) => self.reschedule(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,
+            Command::Managing(command) => self.manage(command, applied),
         };
         self.now = now;
         Ok(outcome)

@@ -12,6 +12,7 @@ use boltq_core::codec::Reader;
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
+use crate::managing::snapshot as managing;
 use crate::snapshot::check;
 use crate::times;
 
@@ -24,12 +25,20 @@ struct Section {
 }
 
 /// In the order of their tags.
-const SECTIONS: &[Section] = &[Section {
-    tag: 2,
-    is_empty: times::are_empty,
-    write: times::write,
-    read: times::read,
-}];
+const SECTIONS: &[Section] = &[
+    Section {
+        tag: 1,
+        is_empty: managing::is_unmanaged,
+        write: managing::write,
+        read: managing::read,
+    },
+    Section {
+        tag: 2,
+        is_empty: times::are_empty,
+        write: times::write,
+        read: times::read,
+    },
+];
 
 fn there(machine: &Machine) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| !(section.is_empty)(machine))

@@ -53,7 +53,9 @@ pub(crate) fn bytes_about(machine: &Machine) -> usize {
 pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
     let count = machine.queues.iter().flat_map(tables).count();
     codec::put_len(out, count);
-    for (id, queue) in (0..).map(QueueId).zip(&machine.queues) {
+    for (number, queue) in machine.queues.numbered() {
+        // Numbers are those of queues.
+        let id = QueueId(u32::try_from(number).unwrap_or(u32::MAX));
         for (lane, what) in tables(queue) {
             out.put_u64_le(stream_id(id, lane).0);
             out.put_u8(what);

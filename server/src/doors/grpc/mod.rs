@@ -12,6 +12,7 @@ mod publish;
 mod queue;
 mod redrive;
 mod scheduled;
+mod settings;
 mod subscribe;
 mod topic;
 

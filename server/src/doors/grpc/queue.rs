@@ -7,11 +7,13 @@ use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_proto::queue::v1::queue_service_server::QueueService;
 use boltq_proto::queue::v1::{
     AckRequest, AckResponse, CancelScheduledRequest, CancelScheduledResponse, ConsumeRequest, ConsumeResponse,
-    ExtendLeaseRequest, ExtendLeaseResponse, GetQueueRequest, GetQueueResponse, ListQueuesRequest, ListQueuesResponse,
+    CreateQueueRequest, CreateQueueResponse, DeleteQueueRequest, DeleteQueueResponse, ExtendLeaseRequest,
+    ExtendLeaseResponse, GetQueueRequest, GetQueueResponse, ListQueuesRequest, ListQueuesResponse,
     ListScheduledRequest, ListScheduledResponse, NackRequest, NackResponse, PeekRequest, PeekResponse, PublishRequest,
     PublishResponse, PublishStreamRequest, PublishStreamResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse,
     PurgeQueueRequest, PurgeQueueResponse, Queue, RedriveDeadLettersRequest, RedriveDeadLettersResponse,
-    RescheduleRequest, RescheduleResponse, SubscribeRequest, SubscribeResponse,
+    RescheduleRequest, RescheduleResponse, SubscribeRequest, SubscribeResponse, UpdateQueueRequest,
+    UpdateQueueResponse,
 };
 use bytes::Bytes;
 use futures_util::Stream;
@@ -20,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
-use super::{publish, redrive, scheduled, subscribe};
+use super::{publish, redrive, scheduled, settings, subscribe};
 use crate::doors::intake::{Hold, Reader};
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
 
@@ -176,6 +178,38 @@ impl QueueService for QueueDoor {
         scheduled::reschedule(&self.queues, request.into_inner()).await
     }
 
+    async fn create_queue(
+        &self,
+        request: Request<CreateQueueRequest>,
+    ) -> Result<Response<CreateQueueResponse>, Status> {
+        let request = request.into_inner();
+        let options = settings::read(request.settings.unwrap_or_default())?;
+        let (info, created) = self.queues.create_queue(&request.queue, &options).await?;
+        let queue = Some(queue(info));
+        Ok(Response::new(CreateQueueResponse { queue, created }))
+    }
+
+    async fn update_queue(
+        &self,
+        request: Request<UpdateQueueRequest>,
+    ) -> Result<Response<UpdateQueueResponse>, Status> {
+        let request = request.into_inner();
+        let options = settings::read(request.settings.unwrap_or_default())?;
+        let which = settings::read_mask(request.update_mask.as_ref(), &options)?;
+        let info = self.queues.update_queue(&request.queue, which, &options).await?;
+        let queue = Some(queue(info));
+        Ok(Response::new(UpdateQueueResponse { queue }))
+    }
+
+    async fn delete_queue(
+        &self,
+        request: Request<DeleteQueueRequest>,
+    ) -> Result<Response<DeleteQueueResponse>, Status> {
+        let request = request.into_inner();
+        let deleted_messages = self.queues.delete_queue(&request.queue, request.if_empty).await?;
+        Ok(Response::new(DeleteQueueResponse { deleted_messages }))
+    }
+
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
         let request = request.into_inner();
         let page_size = convert::count(request.page_size, "page_size", PAGE_DEFAULT, BATCH_MESSAGES_MAX)?;
@@ -235,5 +269,6 @@ fn queue(info: QueueInfo) -> Queue {
         delayed: info.delayed,
         dead_letters: info.dead_letters,
         consumers: info.consumers,
+        settings: Some(settings::write(info.options)),
     }
 }

@@ -1,11 +1,13 @@
 //! What was typed, checked as far as that is possible without a server.
 
 mod duration;
+mod key;
 mod kv;
 mod rewrite;
 mod routing;
 mod scheduled;
 mod settings;
+mod tls;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,6 +21,8 @@ use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEn
 pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
+pub(crate) use self::key::Key as ApiKeys;
+pub(crate) use self::tls::Tls;
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
 pub(crate) use scheduled::{Reschedule, Scheduled};
 pub(crate) use settings::{CreateQueue, DeleteQueue, Overflow, Settings, UpdateQueue};
@@ -30,8 +34,14 @@ const AFTER_HELP: &str = "\
 Long options may have one dash: -topic is --topic.
 
 Environment:
-  BOLTQ_ADDR     address of the server, as --addr
-  BOLTQ_API_KEY  sent with every call
+  BOLTQ_ADDR             address of the server, as --addr
+  BOLTQ_API_KEY          sent with every call
+  BOLTQ_TLS_ENABLED      true: as --tls
+  BOLTQ_CA_FILE          as --ca-file
+  BOLTQ_TLS_CERT         as --cert-file
+  BOLTQ_TLS_KEY          as --key-file
+  BOLTQ_TLS_SERVER_NAME  as --tls-server-name
+  BOLTQ_TLS_INSECURE     true: as --tls-insecure
 
 Exit code: 0 done, 1 refused or failed, 2 wrong usage.";
 
@@ -42,6 +52,8 @@ pub(crate) struct Args {
     /// Messaging address of the server
     #[arg(long, global = true, env = "BOLTQ_ADDR", default_value = ADDR_DEFAULT, value_name = "HOST:PORT")]
     pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// How results are printed
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
@@ -83,6 +95,9 @@ pub(crate) enum Command {
     /// The key-value cache
     #[command(subcommand)]
     Kv(Kv),
+    /// Make keys for the configuration of a server; asks none
+    #[command(subcommand)]
+    Key(ApiKeys),
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
@@ -19,8 +20,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::address;
+use crate::address::Address;
+use crate::args::Tls;
 use crate::error::{CliError, innermost};
+use crate::tls::{Connector, TlsFailure};
 
 /// Where a server listens that nobody configured.
 pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
@@ -47,6 +50,31 @@ pub(crate) enum ConnectError {
     Usage(String),
     #[error("no server at {addr}: {why}; start one with `make run`, or set BOLTQ_ADDR or --addr")]
     NoServer { addr: String, why: String },
+    #[error("no TLS with {addr}: {why}")]
+    NoTls { addr: String, why: String },
+}
+
+impl ConnectError {
+    fn of(addr: &str, error: &tonic::transport::Error) -> Self {
+        let addr = addr.to_owned();
+        match TlsFailure::within(error) {
+            Some(why) => Self::NoTls {
+                addr,
+                why: why.to_string(),
+            },
+            None => Self::NoServer {
+                addr,
+                why: innermost(error),
+            },
+        }
+    }
+}
+
+/// Which server, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) addr: String,
+    pub(crate) tls: Tls,
 }
 
 /// A server that answered the phone.
@@ -58,28 +86,32 @@ pub(crate) struct Server {
 
 impl Server {
     /// Connects within 3 s, name look-up included.
-    pub(crate) async fn connect(addr: &str) -> Result<Self, ConnectError> {
-        refuse_tls()?;
+    pub(crate) async fn connect(target: &Target) -> Result<Self, ConnectError> {
+        let addr = &target.addr;
+        let address = Address::read(addr).map_err(ConnectError::Usage)?;
+        let secure = is_secure(&address, &target.tls).map_err(ConnectError::Usage)?;
         let key = ApiKey::from_env()?;
-        let uri = address::uri(addr).map_err(ConnectError::Usage)?;
-        let endpoint = Endpoint::from_shared(uri)
+        let endpoint = Endpoint::from_shared(address.uri())
             .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let no_server = |why: String| ConnectError::NoServer {
-            addr: addr.to_owned(),
-            why,
+        let connecting: Pin<Box<dyn Future<Output = _>>> = match secure {
+            false => Box::pin(endpoint.connect()),
+            true => {
+                let connector = Connector::new(&target.tls, &address).map_err(ConnectError::Usage)?;
+                Box::pin(endpoint.connect_with_connector(connector.service()))
+            }
         };
-        match timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
+        match timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(channel)) => Ok(Self { channel, key }),
-            Ok(Err(error)) => Err(no_server(innermost(&error))),
-            Err(_) => Err(no_server(format!(
-                "no connection within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            Ok(Err(error)) => Err(ConnectError::of(addr, &error)),
+            Err(_) => Err(ConnectError::NoServer {
+                addr: addr.to_owned(),
+                why: format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
+            }),
         }
     }
 
@@ -170,18 +202,13 @@ impl Interceptor for ApiKey {
 }
 
 /// Whoever asks for TLS must not get plain text without being told.
-fn refuse_tls() -> Result<(), ConnectError> {
-    let asked = env::var("BOLTQ_TLS_ENABLED").is_ok_and(|value| is_on(&value));
-    if asked {
-        return Err(ConnectError::Usage(
-            "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text".into(),
-        ));
+fn is_secure(address: &Address, tls: &Tls) -> Result<bool, String> {
+    match (address.secure, tls.is_asked_for()) {
+        (Some(false), true) => {
+            Err("the address says http://, and TLS is asked for too; leave out one of them".to_owned())
+        }
+        (secure, asked) => Ok(secure.unwrap_or(asked)),
     }
-    Ok(())
-}
-
-fn is_on(value: &str) -> bool {
-    matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on")
 }
 
 #[cfg(test)]
@@ -209,11 +236,5 @@ mod tests {
                 "{key:?}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn tls_counts_as_asked_for_however_it_is_spelled() {
-        assert!(["true", "TRUE", "1", "yes", "on"].into_iter().all(is_on));
-        assert!(!["", "false", "0", "no", "off"].into_iter().any(is_on));
     }
 }

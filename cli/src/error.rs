@@ -31,7 +31,10 @@ pub(crate) enum CliError {
     #[error("{why}; whether the server carried the call out is unknown")]
     Lost { why: String },
     /// Something listens there, and answers nothing that was asked.
-    #[error("{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default")]
+    #[error(
+        "{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default, and \
+        --tls if it speaks TLS"
+    )]
     NotGrpc { addr: String, why: String },
     /// The answer breaks the protocol.
     #[error("unexpected answer of the server: {0}; do `boltq` and the server have the same version?")]

@@ -12,6 +12,7 @@ mod commands;
 mod connect;
 mod error;
 mod printer;
+mod tls;
 
 use std::env;
 use std::io::{self, Write};

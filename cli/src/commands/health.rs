@@ -7,7 +7,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use super::Context;
-use crate::connect::{Server, answer};
+use crate::connect::{Server, Target, answer};
 use crate::error::CliError;
 use crate::printer::Health;
 
@@ -26,11 +26,11 @@ pub(super) async fn run(context: &mut Context) -> Result<(), CliError> {
     }
 }
 
-/// Whether what listens at `addr` knows gRPC at all. For a call that broke: the admin port, another service and a port
+/// Whether what listens there knows gRPC at all. For a call that broke: the admin port, another service and a port
 /// forward to nowhere take connections too. Nobody there is no proof, the server may just have stopped.
-pub(super) async fn answers(addr: &str) -> bool {
+pub(super) async fn answers(target: &Target) -> bool {
     const LONGEST: Duration = Duration::from_secs(3);
-    let Ok(server) = Server::connect(addr).await else {
+    let Ok(server) = Server::connect(target).await else {
         return true;
     };
     let mut health = server.health();

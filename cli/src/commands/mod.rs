@@ -6,6 +6,7 @@ mod consume;
 mod exchange;
 mod follow;
 mod health;
+mod key;
 mod kv;
 mod lines;
 mod managing;
@@ -23,7 +24,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::args::{Args, Command};
-use crate::connect::Server;
+use crate::connect::{Server, Target};
 use crate::error::CliError;
 use crate::printer::{Printer, printable_lines};
 
@@ -35,9 +36,20 @@ struct Context {
 
 /// Runs the command and flushes what it printed, also when it ended with an error.
 pub(crate) async fn run(args: Args) -> Result<(), CliError> {
+    let mut printer = Printer::stdout(args.output);
+    if let Command::Key(key) = args.command {
+        return key::run(&mut printer, key);
+    }
+    let target = Target {
+        addr: args.addr,
+        tls: args.tls,
+    };
+    if target.tls.is_insecure() {
+        note("the certificate of the server is not looked at: whoever is in between can read and change everything");
+    }
     let mut context = Context {
-        server: Server::connect(&args.addr).await?,
-        printer: Printer::stdout(args.output),
+        server: Server::connect(&target).await?,
+        printer,
     };
     let result = match args.command {
         Command::Publish(publish) => publish::run(&mut context, publish).await,
@@ -51,12 +63,14 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Topic(topic) => topic::run(&mut context, topic).await,
         Command::Exchange(exchange) => exchange::run(&mut context, exchange).await,
         Command::Kv(kv) => kv::run(&mut context, kv).await,
+        Command::Key(key) => key::run(&mut context.printer, key),
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
     };
     let flushed = context.printer.flush();
     match result {
-        Err(CliError::Lost { why }) if !health::answers(&args.addr).await => {
-            Err(CliError::NotGrpc { addr: args.addr, why })
+        Err(CliError::Lost { why }) if !health::answers(&target).await => {
+            let addr = target.addr;
+            Err(CliError::NotGrpc { addr, why })
         }
         Err(error) => Err(error),
         Ok(()) => Ok(flushed?),

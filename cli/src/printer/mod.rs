@@ -5,6 +5,7 @@
 
 mod cluster;
 mod json;
+mod key;
 mod kv;
 mod plain;
 mod routing;
@@ -25,6 +26,7 @@ use crate::args::Format;
 use crate::error::CliError;
 
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
+pub(crate) use key::KeyHash;
 pub(crate) use kv::{
     KvChange, KvDeleted, KvEntry, KvExists, KvExpires, KvFlushed, KvIncremented, KvKey, KvSet, KvStats,
 };

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::access_keys::Entries;
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
 use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
 use super::parse::{self, Listen};
 use super::secret::ClusterSecret;
+use super::tls::ClientAuth;
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
@@ -156,6 +158,9 @@ keys! {
     SERVER_AUTH_ATTEMPTS_MAX: Integer = "server.auth_attempts_max", None,
         integer(10, 1, 1_000, ""),
         "Failed AUTH frames after which a connection is closed.";
+    SERVER_AUTH_TIMEOUT: Time = "server.auth_timeout", None,
+        time(seconds(30), ms(100), HOUR),
+        "If a key is wanted: a connection is closed that has not shown a right one for so long, nor asked for the health of the server.";
     SERVER_IDLE_WRITE_TIMEOUT: Time = "server.idle_write_timeout", None,
         time(seconds(30), ms(100), HOUR),
         "A connection of the binary protocol that accepts no bytes for so long is closed, and one of gRPC that reads no \
@@ -167,6 +172,21 @@ keys! {
         switch(false),
         "On a node of a cluster that does not lead: `true` passes new connections of the binary protocol on to the leader, \
          `false` answers NOT_LEADER. gRPC calls are always passed on.";
+    SERVER_TLS_ENABLED: Switch = "server.tls.enabled", Some("BOLTQ_TLS_ENABLED"),
+        switch(false),
+        "TLS on the messaging and the admin port; nothing else is spoken there then.";
+    SERVER_TLS_CERT_FILE: Parsed<Option<PathBuf>> = "server.tls.cert_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificate of this server, followed by those between it and its authority.";
+    SERVER_TLS_KEY_FILE: Parsed<Option<PathBuf>> = "server.tls.key_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Private key of that certificate.";
+    SERVER_TLS_CA_FILE: Parsed<Option<PathBuf>> = "server.tls.ca_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificates of the authorities by which clients are believed (`server.tls.client_auth`), and other nodes when requests are passed on to them.";
+    SERVER_TLS_CLIENT_AUTH: Choice<ClientAuth> = "server.tls.client_auth", None,
+        choice(&[("none", ClientAuth::None), ("optional", ClientAuth::Optional), ("required", ClientAuth::Required)]),
+        "Certificates of clients: `none` asks for none, `optional` refuses wrong ones, `required` refuses who has none too.";
     STORAGE_MODE: Choice<StorageMode> = "storage.mode", Some("BOLTQ_STORAGE_MODE"),
         choice(&[("memory", StorageMode::Memory), ("disk", StorageMode::Disk)]),
         "`memory`: nothing survives the process. `disk`: what was acknowledged survives.";
@@ -233,6 +253,12 @@ keys! {
     SECURITY_API_KEY: Secret<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
         secret(parse::api_key, "ASCII characters from the space to `~`, no space at either end"),
         "Key that clients show on every door. Empty: all doors are open.";
+    SECURITY_KEYS: Entries = "security.keys", None,
+        Entries,
+        "Keys with roles, each as the hash of a random key: [security.md](security.md#keys).";
+    SECURITY_AUTH_FAILURES_PER_MINUTE: Integer = "security.auth_failures_per_minute", None,
+        integer(60, 0, 1_000_000, ""),
+        "Wrong keys of an address, of IPv6 the first 64 bits, in a minute; after that nothing that it shows is looked at for a while. 0: any number.";
     CLUSTER_ENABLED: Switch = "cluster.enabled", Some("BOLTQ_CLUSTER_ENABLED"),
         switch(false),
         "`true`: this node is one of several that keep the same data. `false`: the rest of this section has no effect.";

@@ -16,12 +16,15 @@ pub(super) enum Given {
 impl Given {
     /// Nothing is written.
     fn is_empty(&self) -> bool {
-        self.text() == Some("")
+        self.text() == Some("") || matches!(self, Self::Json(Value::Array(list)) if list.is_empty())
     }
 
     /// What is shown instead of a value that has to stay secret.
     pub(super) fn masked(&self) -> String {
-        if self.is_empty() { r#""""# } else { "(set)" }.to_owned()
+        match self.is_empty() {
+            true => self.to_string(),
+            false => "(set)".to_owned(),
+        }
     }
 
     fn text(&self) -> Option<&str> {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::*;
 
 mod cluster;
+mod files;
+mod security;
 
 /// The example of the published documentation, with its two `server` sections.
 const PUBLISHED_EXAMPLE: &str = r#"{
@@ -308,19 +310,12 @@ fn values_that_contradict_each_other_are_refused() {
 #[test]
 fn a_feature_that_is_missing_cannot_be_switched_on() {
     for (text, wanted) in [
-        (
-            r#"{"server":{"tls":{"enabled":true}}}"#,
-            "server.tls.enabled = true (from ",
-        ),
-        (
-            r#"{"server":{"tls":{"enabled":true}}}"#,
-            "TLS is not available in this version; remove the key, or set it to false",
-        ),
-        (
-            r#"{"server":{"tls":{"cert_file":"x"}}}"#,
-            "remove the key, or set server.tls.enabled to false",
-        ),
+        (r#"{"server":{"grpc_port":9092}}"#, "server.grpc_port = 9092 (from "),
         (r#"{"server":{"grpc_port":9092}}"#, "a gRPC port of its own"),
+        (
+            r#"{"messaging":{"stream":{"dir":"x"}}}"#,
+            "remove the key, or set messaging.stream.enabled to false",
+        ),
         (r#"{"queue":{"capacity":10}}"#, "set it to 1048576"),
         (
             r#"{"messaging":{"gateway":{"enabled":true}}}"#,
@@ -334,7 +329,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         let error = refusal(text);
         assert!(error.contains(wanted), "{error}");
     }
-    for variable in [("BOLTQ_TLS_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
+    for variable in [("BOLTQ_STREAM_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
         let error = environment(&[variable]).unwrap_err().to_string();
         assert!(error.contains(&format!("(from {})", variable.0)), "{error}");
     }

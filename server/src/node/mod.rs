@@ -20,18 +20,21 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use self::clustered::{Clustered, Opening, founds};
+use crate::access::Access;
 use crate::clock;
 use crate::cluster::{Departure, QUEUE_GROUP};
-use crate::config::{Config, StorageMode, StorageSync};
+use crate::config::{Config, StorageMode, StorageSync, Values};
 use crate::doors::intake::Intake;
 use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
 use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
+use crate::reload::Reloader;
 use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::{expire_subscriptions, run_timer};
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::{DoorMetrics, LogHandle};
+use crate::tls::{Dialer, PortTls, TlsError, TlsStore};
 
 /// Proposals that may be on their way at most, in bytes.
 const PROPOSAL_BYTES_MAX: usize = 32 << 20;
@@ -53,6 +56,9 @@ pub enum NodeError {
         /// What the system said.
         source: io::Error,
     },
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The data cannot be opened.
     #[error(transparent)]
     Log(#[from] OpenError),
@@ -106,6 +112,8 @@ pub struct Node {
     stop: CancellationToken,
     messaging: SocketAddr,
     admin: SocketAddr,
+    access: Arc<Access>,
+    tls: Option<Arc<TlsStore>>,
 }
 
 impl Node {
@@ -118,6 +126,10 @@ impl Node {
             config.server.connections_max,
             config.cluster.enabled && config.server.tcp_forward,
         );
+        let tls = load_tls(config).await?;
+        let dialer = Dialer::new(tls.clone());
+        let metrics = Arc::new(DoorMetrics::default());
+        let access = Access::new(config, metrics.clone());
         // Ports first: a second server on the same ports is to fail before it touches the data.
         let messaging = listen(&config.server.host, config.server.tcp_port).await?;
         let admin = listen(&config.server.host, config.server.http_port).await?;
@@ -142,12 +154,13 @@ impl Node {
             Some(raft) => {
                 let opening = Opening {
                     config,
-                    found: founds(config, &log).await,
+                    found: founds(config, &log, &dialer).await,
                     node,
                     log: &log,
                     messaging: addresses.0,
                     admin: addresses.1,
                     departure: departure(config).await?,
+                    dialer: dialer.clone(),
                 };
                 let (group, clustered, seeds) = opening.open(raft, plane.clone()).await?;
                 clustered.cluster.start(seeds, &mut tasks, &stop);
@@ -191,8 +204,14 @@ impl Node {
             stop,
             messaging: addresses.0,
             admin: addresses.1,
+            access,
+            tls,
         };
-        node.open_doors(config, connections, (&queues, &kv), &clustering, (messaging, admin))
+        if let Some(store) = &node.tls {
+            node.tasks.spawn(store.clone().keep_looking());
+        }
+        let ports = (messaging, admin);
+        node.open_doors(config, connections, (&queues, &kv), &clustering, metrics, ports)
             .await?;
         Ok(node)
     }
@@ -203,26 +222,28 @@ impl Node {
         connections: Connections,
         (queues, kv): (&Queues, &Kv),
         clustering: &Clustering,
+        metrics: Arc<DoorMetrics>,
         (messaging, admin): (TcpListener, TcpListener),
     ) -> Result<(), NodeError> {
-        let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
         report(&reporter, true).await;
         if clustering.is_enabled() {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
-        let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
+        let (access, dialer) = (self.access.clone(), Dialer::new(self.tls.clone()));
+        let grpc = grpc::router(queues, kv, clustering, health, (access.clone(), dialer.clone()))?;
         let tcp = tcp::Door::new(
             queues.clone(),
             clustering.clone(),
-            api_key.clone(),
+            access.clone(),
+            dialer,
             &config.server,
             metrics.clone(),
         );
         let intake = Intake::new(&config.server, metrics.clone());
         self.tasks.spawn(intake.clone().watch());
-        let port = MessagingPort::new(tcp, grpc, intake.clone());
+        let tls = PortTls::messaging(self.tls.clone(), &metrics);
+        let port = MessagingPort::new(tcp, grpc, intake.clone(), tls, access.clone());
         let acceptor = self.acceptor(
             config,
             ("messaging", connections.messaging),
@@ -234,8 +255,15 @@ impl Node {
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let router = http::router(queues.clone(), kv.clone(), clustering.clone(), api_key, metrics.clone());
-        let port = HttpPort::new(router, intake);
+        let router = http::router(
+            (queues.clone(), kv.clone()),
+            clustering.clone(),
+            access.clone(),
+            self.tls.clone(),
+            metrics.clone(),
+        );
+        let tls = PortTls::admin(self.tls.clone(), &metrics);
+        let port = HttpPort::new(router, intake, tls, access);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
         });
@@ -274,6 +302,12 @@ impl Node {
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Who applies a changed configuration. `in_effect` is what this node was started with.
+    #[must_use]
+    pub fn reloader(&self, log: LogHandle, in_effect: Values) -> Reloader {
+        Reloader::new(self.access.clone(), self.tls.clone(), log, in_effect)
     }
 
     /// Serves until `stop` or until the storage fails, then closes: no new connections, requests in progress are
@@ -367,6 +401,15 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
         address: "a port".to_owned(),
         source,
     })
+}
+
+/// Reads the files of `server.tls`, on a thread that may block.
+async fn load_tls(config: &Config) -> Result<Option<Arc<TlsStore>>, NodeError> {
+    let Some(files) = config.server.tls.clone() else {
+        return Ok(None);
+    };
+    let loaded = tokio::task::spawn_blocking(move || TlsStore::load(&files)).await?;
+    Ok(Some(loaded?))
 }
 
 /// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.

@@ -50,6 +50,12 @@ pub struct DoorMetrics {
     pub requests_stalled: Counter,
     /// Frames of the binary protocol that closed their connection: too long, or before authentication.
     pub frames_rejected: Counter,
-    /// Wrong or missing API keys, on the binary protocol and the admin port.
+    /// Wrong or missing API keys, on all doors.
     pub authentications_failed: Counter,
+    /// Attempts that nobody looked at, as their address had failed too often.
+    pub authentications_throttled: Counter,
+    /// Requests for which the role of the key was not enough.
+    pub requests_forbidden: Counter,
+    /// TLS handshakes of clients that came to nothing.
+    pub handshakes_failed: Counter,
 }

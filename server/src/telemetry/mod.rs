@@ -7,5 +7,5 @@ mod metrics;
 
 pub use exposition::Exposition;
 pub use filter::{FilterError, LogFilter};
-pub use logging::start_logging;
+pub use logging::{LogHandle, start_logging};
 pub use metrics::{Counter, DoorMetrics, Gauge};

@@ -13,13 +13,13 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
 use super::router::AdminDoor;
 use super::topic::Subscribe;
 use crate::service::ServiceError;
+use crate::tls::Dialer;
 
 /// Marks a request that a node has passed on.
 const FORWARDED: &str = "boltq-forwarded";
@@ -41,10 +41,12 @@ pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, n
     match door.clustering.queue_leader_admin().filter(|_| !here) {
         // What only the leader can do, the service refuses.
         None => next.run(request).await,
-        Some(leader) => pass_on(request, &leader).await.unwrap_or_else(|refused| {
-            tracing::debug!(leader, "a request could not be passed on");
-            refused.into_response()
-        }),
+        Some(leader) => pass_on(request, &leader, &door.dialer())
+            .await
+            .unwrap_or_else(|refused| {
+                tracing::debug!(leader, "a request could not be passed on");
+                refused.into_response()
+            }),
     }
 }
 
@@ -57,8 +59,8 @@ pub(super) async fn cache_to_leader(door: State<AdminDoor>, request: Request, ne
     }
 }
 
-async fn pass_on(request: Request, leader: &str) -> Result<Response, Refusal> {
-    let stream = timeout(CONNECT_MAX, TcpStream::connect(leader)).await;
+async fn pass_on(request: Request, leader: &str, dialer: &Dialer) -> Result<Response, Refusal> {
+    let stream = timeout(CONNECT_MAX, dialer.http1(leader)).await;
     let stream = stream.ok().and_then(Result::ok).ok_or(Refusal::NoLeader)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await

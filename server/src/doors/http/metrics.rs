@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::router::{self, AdminDoor};
-use super::{cache_metrics, cluster_metrics, group_metrics, publish_metrics, routing_metrics};
+use super::{cache_metrics, cluster_metrics, group_metrics, publish_metrics, routing_metrics, tls_metrics};
 use crate::cluster::{QUEUE_GROUP, group_name};
 use crate::service::{KvStats, QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
@@ -30,6 +30,9 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     );
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
+    if let Some(store) = &door.tls {
+        tls_metrics::put(&mut exposition, store);
+    }
     match door.clustering.status() {
         Some(status) => cluster_metrics::put(&mut exposition, &status),
         None => group_metrics::put(&mut exposition, &group_name(QUEUE_GROUP), &stats.figures),
@@ -185,10 +188,24 @@ fn doors(out: &mut Exposition, metrics: &DoorMetrics) {
     );
     let rejected = "Frames of the binary protocol that closed their connection: too long, or before authentication.";
     out.counter("boltq_frames_rejected_total", rejected, metrics.frames_rejected.get());
-    let failed = "Wrong or missing API keys on the binary protocol and the admin port.";
     out.counter(
         "boltq_authentications_failed_total",
-        failed,
+        "Wrong or missing API keys.",
         metrics.authentications_failed.get(),
+    );
+    out.counter(
+        "boltq_authentications_throttled_total",
+        "Keys that nobody looked at, as their address had failed too often.",
+        metrics.authentications_throttled.get(),
+    );
+    out.counter(
+        "boltq_requests_forbidden_total",
+        "Requests for which the role of the key was not enough.",
+        metrics.requests_forbidden.get(),
+    );
+    out.counter(
+        "boltq_tls_handshakes_failed_total",
+        "TLS handshakes of clients that came to nothing.",
+        metrics.handshakes_failed.get(),
     );
 }

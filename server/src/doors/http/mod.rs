@@ -18,6 +18,7 @@ mod router;
 mod routing_metrics;
 mod stats;
 mod streamed;
+mod tls_metrics;
 mod topic;
 
 pub use router::router;

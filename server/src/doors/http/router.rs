@@ -8,10 +8,11 @@ use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 
 use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
-use crate::config::ApiKey;
+use crate::access::Access;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
+use crate::tls::{Dialer, TlsStore};
 
 /// What the routes answer from.
 #[derive(Clone)]
@@ -19,17 +20,32 @@ pub(super) struct AdminDoor {
     pub(super) queues: Queues,
     pub(super) kv: Kv,
     pub(super) clustering: Clustering,
-    pub(super) api_key: ApiKey,
+    pub(super) access: Arc<Access>,
+    pub(super) tls: Option<Arc<TlsStore>>,
     pub(super) metrics: Arc<DoorMetrics>,
 }
 
+impl AdminDoor {
+    /// For requests that are passed on.
+    pub(super) fn dialer(&self) -> Dialer {
+        Dialer::new(self.tls.clone())
+    }
+}
+
 /// Everything on the admin port.
-pub fn router(queues: Queues, kv: Kv, clustering: Clustering, api_key: ApiKey, metrics: Arc<DoorMetrics>) -> Router {
+pub fn router(
+    (queues, kv): (Queues, Kv),
+    clustering: Clustering,
+    access: Arc<Access>,
+    tls: Option<Arc<TlsStore>>,
+    metrics: Arc<DoorMetrics>,
+) -> Router {
     let door = AdminDoor {
         queues,
         kv,
         clustering,
-        api_key,
+        access,
+        tls,
         metrics,
     };
     // After the method is known to be right, and before anything else.

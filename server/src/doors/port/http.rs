@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -13,7 +14,9 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::access::{Access, Client};
 use crate::doors::intake::{Bodies, Intake, serve_request};
+use crate::tls::PortTls;
 
 /// A batch of 1,000 messages fits, so that a sender does not stop in the middle of one.
 const STREAM_WINDOW_BYTES_MAX: u32 = 4 << 20;
@@ -37,21 +40,37 @@ pub struct HttpPort {
     http: Arc<Http>,
     router: Router,
     intake: Arc<Intake>,
+    tls: PortTls,
+    access: Arc<Access>,
 }
 
 impl HttpPort {
     /// Every request goes to `router`.
-    pub fn new(router: Router, intake: Arc<Intake>) -> Self {
+    pub fn new(router: Router, intake: Arc<Intake>, tls: PortTls, access: Arc<Access>) -> Self {
         Self {
             http: Arc::new(http1_and_2().http1_only()),
             router,
             intake,
+            tls,
+            access,
         }
     }
 
     /// Serves one connection until it ends, or soon after `stop` is cancelled.
     pub async fn serve(self, stream: TcpStream, stop: CancellationToken) {
-        serve(stream, &self.http, self.router, Bodies::Plain, &self.intake, &stop).await;
+        let Some(stream) = self.tls.accept(stream, &stop).await else {
+            return;
+        };
+        let client = Arc::new(Client::new(stream.peer()));
+        let serving = pin!(serve(
+            stream,
+            &self.http,
+            self.router,
+            Bodies::Plain,
+            (&self.intake, &client),
+            &stop,
+        ));
+        self.access.while_patient(&client, serving).await;
     }
 }
 
@@ -80,7 +99,7 @@ pub(super) async fn serve<S>(
     http: &Http,
     router: Router,
     bodies: Bodies,
-    intake: &Arc<Intake>,
+    (intake, client): (&Arc<Intake>, &Arc<Client>),
     stop: &CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -91,7 +110,10 @@ pub(super) async fn serve<S>(
         .initial_connection_window_size(window.bytes())
         .initial_stream_window_size(window.bytes().min(STREAM_WINDOW_BYTES_MAX));
     let budget = intake.connection();
-    let service = service_fn(|request| serve_request(router.clone(), budget.clone(), bodies, request));
+    let service = service_fn(|mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        serve_request(router.clone(), budget.clone(), bodies, request)
+    });
     let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -363,7 +363,7 @@ impl QueuePlane {
                     }
                 }
                 Effect::QueueChanged { .. } => changed = true,
-                Effect::Failed { .. } | Effect::TopicPublished { .. } => {}
+                Effect::Failed { .. } | Effect::Rescheduled { .. } | Effect::TopicPublished { .. } => {}
             }
         }
         if changed {

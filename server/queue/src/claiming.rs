@@ -32,6 +32,7 @@ impl Dispatch {
             queue: id,
             attempts: window.attempts(place.seq.0),
             consumer: lease.map(|lease| lease.consumer),
+            held_ms: lease.map(|lease| now.since(lease.began)),
             expired: self.is_over(window, place, now),
         };
         if claim.expired {

@@ -123,6 +123,7 @@ impl Dispatch {
                     queue: id,
                     attempts: window.attempts(seq),
                     consumer: Some(ended.consumer),
+                    held_ms: None,
                     expired: self.is_over(window, place, now),
                 }
             }));

@@ -10,9 +10,11 @@ use boltq_core::{Millis, Seq, StreamId};
 
 use crate::delivery::Leased;
 use crate::dispatch::Dispatch;
+use crate::due::Due;
 use crate::leases::Leases;
 use crate::machine::Machine;
 use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id, stream_of};
+use crate::timetable::Slot;
 use crate::window::Window;
 
 /// A call that leases: for whom, until when, and what it got so far.
@@ -26,13 +28,14 @@ struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
+    fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>, due: Option<Due>) {
         let LeaseNo(first) = self.leases.add(stream, range, self.consumer, self.time);
         let failed = !window.failed.is_empty();
         self.out.extend(range.clone().zip(first..).map(|(seq, number)| Leased {
             place: Place::new(stream, seq),
             lease: LeaseNo(number),
             attempts: if failed { window.attempts(seq) } else { 0 },
+            due: due.map(Slot::at),
         }));
         self.left = self
             .left
@@ -69,7 +72,7 @@ impl Dispatch {
                 while loan.left > 0
                     && let Some(seq) = delayed.take_first(priority)
                 {
-                    loan.add(stream_id(id, DELAYED), window, &(seq..seq + 1));
+                    loan.add(stream_id(id, DELAYED), window, &(seq..seq + 1), queue.due.get(seq));
                 }
             }
             let lane = usize::from(priority);
@@ -77,7 +80,7 @@ impl Dispatch {
                 while loan.left > 0
                     && let Some(range) = ready.take_first(window.head, loan.left as u64)
                 {
-                    loan.add(stream_id(id, lane), window, &range);
+                    loan.add(stream_id(id, lane), window, &range, None);
                 }
             }
         }

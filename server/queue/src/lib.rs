@@ -16,16 +16,20 @@
 //!
 //! A queue is eleven streams of records: a lane for each priority, and one for messages that were published with a due
 //! time in the future. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
-//! million waiting messages are two numbers.
+//! million waiting messages are two numbers. One that waits for a time, to be due or to expire, takes eight bytes for it.
 //!
 //! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
 
+mod calendar;
 mod claiming;
 pub mod command;
 mod dead_letters;
 mod delayed;
 mod delivery;
 mod dispatch;
+#[cfg(test)]
+mod dispatch_check;
+mod due;
 mod lane;
 mod leases;
 mod lending;
@@ -41,6 +45,7 @@ mod plane;
 mod ranges;
 mod room;
 mod routing;
+mod scheduling;
 mod sections;
 mod settings;
 mod single;
@@ -49,6 +54,9 @@ mod slots;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod times;
+mod timetable;
+mod waking;
 mod window;
 
 pub use dead_letters::DEAD_LETTER_SUFFIX;
@@ -62,4 +70,5 @@ pub use plane::Plane;
 pub use routing::{
     Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
 };
+pub use scheduling::{Listing, ScheduleError, Scheduled};
 pub use settings::Settings;

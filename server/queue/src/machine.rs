@@ -8,8 +8,10 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
+use bytes::BytesMut;
 
 use crate::command::{Command, Items, Settle};
+use crate::due::Due;
 use crate::once::Once;
 use crate::options::QueueOptions;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
@@ -19,14 +21,8 @@ use crate::routing::Routing;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
 use crate::snapshot;
-use crate::window::{Part, Window, remove_within};
-
-/// When a delayed message may be delivered, and in which order of priority it then stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Due {
-    pub(crate) at: Millis,
-    pub(crate) priority: u8,
-}
+use crate::timetable::Timetable;
+use crate::window::{Part, Window};
 
 /// A queue: its windows, of which there is one only for a stream that was ever published to.
 #[derive(Debug)]
@@ -34,7 +30,7 @@ pub(crate) struct Queue {
     pub(crate) name: Arc<str>,
     pub(crate) windows: [Option<Box<Window>>; STREAMS],
     /// Of the messages of the delayed stream that are not done.
-    pub(crate) due: BTreeMap<u64, Due>,
+    pub(crate) due: Timetable<Due>,
     /// `None`: it has no settings of its own.
     pub(crate) options: Option<Box<QueueOptions>>,
     /// If it may hold so many bytes only.
@@ -46,7 +42,7 @@ impl Queue {
         Self {
             name,
             windows: Default::default(),
-            due: BTreeMap::new(),
+            due: Timetable::default(),
             options: None,
             sizes: None,
         }
@@ -56,9 +52,20 @@ impl Queue {
         self.windows.get(lane)?.as_deref()
     }
 
-    pub(crate) fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
+    /// `expiries` are those of the records of this batch.
+    pub(crate) fn append(
+        &mut self,
+        id: QueueId,
+        batch: Batch,
+        expiries: &[Expiry],
+        applied: &mut Applied<Effect>,
+    ) -> Range<u64> {
         let window = self.windows[batch.lane].get_or_insert_default();
         let range = window.append(u64::from(batch.count));
+        // Of a batch that there is no room for as a whole, only the first ones are here.
+        for expiry in expiries.iter().filter(|expiry| expiry.record < batch.count) {
+            window.expires.insert(range.start + u64::from(expiry.record), expiry.at);
+        }
         if let Some(sizes) = &mut self.sizes {
             sizes.append(batch.lane, window, &range, u64::from(batch.bytes));
         }
@@ -108,9 +115,19 @@ impl Queue {
 pub(crate) struct Batch {
     pub(crate) lane: usize,
     pub(crate) count: u32,
+    /// Those of them that have a time to live.
+    pub(crate) expiring: usize,
     /// In the data of the entry.
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
+}
+
+/// The end of the life of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expiry {
+    /// Its position in its batch.
+    pub(crate) record: u32,
+    pub(crate) at: Millis,
 }
 
 /// The replicated state of the queue plane.
@@ -126,6 +143,7 @@ pub struct Machine {
     /// What the publish at hand consists of; kept to be filled again without an allocation.
     batches: Vec<Batch>,
     dues: Vec<Due>,
+    pub(crate) expiries: Vec<Expiry>,
     /// Records at its end that there is no room for.
     refused: u64,
 }
@@ -172,6 +190,11 @@ impl Machine {
         self.names.iter().map(|(name, id)| (&**name, *id))
     }
 
+    /// Appends what [`StateMachine::snapshot`] returns.
+    pub fn write_snapshot(&self, out: &mut BytesMut) {
+        snapshot::write(self, out);
+    }
+
     /// Those whose names are behind this one.
     pub(crate) fn queues_after(&self, name: Option<&str>) -> impl Iterator<Item = (&Arc<str>, QueueId)> {
         let after = name.map_or(Bound::Unbounded, Bound::Excluded);
@@ -202,7 +225,7 @@ impl Machine {
         id
     }
 
-    /// Reads the heads of the records of a publish into `batches` and `dues`, those first ones that there is room for, and
+    /// Reads the heads of the records of a publish into `batches`, `dues` and `expiries`, those first ones that there is room for, and
     /// changes nothing else.
     fn sort_records(
         &mut self,
@@ -214,6 +237,7 @@ impl Machine {
     ) -> Result<(), DecodeError> {
         self.batches.clear();
         self.dues.clear();
+        self.expiries.clear();
         self.refused = 0;
         let mut at = 0;
         for _ in 0..count {
@@ -226,10 +250,7 @@ impl Machine {
             let mut lane = usize::from(head.priority);
             if let Some(due) = head.due.filter(|due| *due > now) {
                 lane = DELAYED;
-                self.dues.push(Due {
-                    at: due,
-                    priority: head.priority,
-                });
+                self.dues.push(Due::new(due, head.priority));
             }
             let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
             match self.batches.last_mut() {
@@ -240,9 +261,15 @@ impl Machine {
                 _ => self.batches.push(Batch {
                     lane,
                     count: 1,
+                    expiring: 0,
                     offset: offset_of(offset, at)?,
                     bytes,
                 }),
+            }
+            if let (Some(at), Some(batch)) = (head.expires, self.batches.last_mut()) {
+                let record = batch.count - 1;
+                self.expiries.push(Expiry { record, at });
+                batch.expiring += 1;
             }
             at += head.bytes;
         }
@@ -260,10 +287,15 @@ impl Machine {
         let queue = &mut self.queues[id.0 as usize];
         let mut runs = Runs::new();
         let mut dues = self.dues.iter();
+        let mut expiries = &self.expiries[..];
         for batch in &self.batches {
-            let range = queue.append(id, *batch, applied);
+            let (of_batch, rest) = expiries.split_at(batch.expiring);
+            expiries = rest;
+            let range = queue.append(id, *batch, of_batch, applied);
             if batch.lane == DELAYED {
-                queue.due.extend(range.clone().zip(dues.by_ref().copied()));
+                for (seq, due) in range.clone().zip(dues.by_ref()) {
+                    queue.due.insert(seq, *due);
+                }
             }
             self.totals.published += u64::from(batch.count);
             runs.push(Run::new(stream_id(id, batch.lane), &range));
@@ -338,7 +370,7 @@ impl Machine {
             Part::Missing(range) => missing(Run::new(stream, &range)),
         });
         if done > 0 && stream_of(stream).is_some_and(|(_, lane)| lane == DELAYED) {
-            remove_within(due, &run.range());
+            due.remove(&run.range());
         }
         done
     }
@@ -365,7 +397,7 @@ impl Machine {
     fn fail(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
         let mut missing = Vec::new();
         let mut done = 0;
-        for (place, not_before) in items.failures() {
+        for (place, not_before) in items.times() {
             let window = stream_of(place.stream)
                 .and_then(|(id, lane)| self.queues.get_mut(id.0 as usize)?.windows.get_mut(lane)?.as_mut());
             if window.is_some_and(|window| window.fail(place.seq.0, not_before)) {
@@ -385,7 +417,7 @@ impl Machine {
             return None;
         }
         let id = self.declare(name);
-        let range = self.queues[id.0 as usize].append(id, batch, applied);
+        let range = self.queues[id.0 as usize].append(id, batch, &self.expiries, applied);
         Some(Place::new(stream_id(id, batch.lane), range.start))
     }
 }
@@ -404,7 +436,12 @@ pub(crate) fn too_far() -> DecodeError {
 }
 
 /// The only record of a command, which is all that `record` holds; it waits for nothing.
-pub(crate) fn single_record(record: &[u8], what: &'static str, offset: u32) -> Result<Batch, DecodeError> {
+pub(crate) fn single_record(
+    record: &[u8],
+    what: &'static str,
+    offset: u32,
+    expiries: &mut Vec<Expiry>,
+) -> Result<Batch, DecodeError> {
     let head = RecordHead::read(record)?;
     if head.bytes != record.len() {
         return Err(DecodeError::Invalid {
@@ -412,11 +449,15 @@ pub(crate) fn single_record(record: &[u8], what: &'static str, offset: u32) -> R
             why: "there are bytes behind its record",
         });
     }
+    let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
+    expiries.clear();
+    expiries.extend(head.expires.map(|at| Expiry { record: 0, at }));
     Ok(Batch {
         lane: usize::from(head.priority),
         count: 1,
+        expiring: expiries.len(),
         offset,
-        bytes: u32::try_from(head.bytes).map_err(|_| too_far())?,
+        bytes,
     })
 }
 
@@ -468,16 +509,20 @@ impl StateMachine for Machine {
             Command::Settle(how, items) => self.settle(how, &items, applied),
             Command::Fail(items) => self.fail(&items, applied),
             Command::DeadLetter(dead) => {
-                let batch = single_record(dead.record, "dead letter", offset_of(offset, dead.record_at)?)?;
+                let offset = offset_of(offset, dead.record_at)?;
+                let batch = single_record(dead.record, "dead letter", offset, &mut self.expiries)?;
                 let to = self.move_to(dead.place, dead.queue, batch, applied);
                 self.totals.dead_lettered += u64::from(to.is_some());
                 Outcome::DeadLettered(to)
             }
             Command::Redrive(back) => {
-                let batch = single_record(back.record, "redriven message", offset_of(offset, back.record_at)?)?;
+                let offset = offset_of(offset, back.record_at)?;
+                let batch = single_record(back.record, "redriven message", offset, &mut self.expiries)?;
                 Outcome::Redriven(self.move_to(back.place, back.queue, batch, applied))
             }
             Command::Purge(items) => self.purge(&items, applied),
+            Command::Cancel(items) => self.cancel(&items, applied),
+            Command::Reschedule(items) => self.reschedule(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,
             Command::Managing(command) => self.manage(command, applied),
         };
@@ -486,7 +531,9 @@ impl StateMachine for Machine {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        snapshot::write(self)
+        let mut out = BytesMut::new();
+        self.write_snapshot(&mut out);
+        out.into()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {

@@ -8,12 +8,13 @@
 //! was before there were sections.
 
 use boltq_core::DecodeError;
-use boltq_core::codec::{self, Reader};
+use boltq_core::codec::Reader;
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
 use crate::managing::snapshot as managing;
 use crate::snapshot::check;
+use crate::times;
 
 /// One part: how it is told from others, and how it is written and read.
 struct Section {
@@ -24,12 +25,20 @@ struct Section {
 }
 
 /// In the order of their tags.
-const SECTIONS: &[Section] = &[Section {
-    tag: 1,
-    is_empty: managing::is_unmanaged,
-    write: managing::write,
-    read: managing::read,
-}];
+const SECTIONS: &[Section] = &[
+    Section {
+        tag: 1,
+        is_empty: managing::is_unmanaged,
+        write: managing::write,
+        read: managing::read,
+    },
+    Section {
+        tag: 2,
+        is_empty: times::are_empty,
+        write: times::write,
+        read: times::read,
+    },
+];
 
 fn there(machine: &Machine) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| !(section.is_empty)(machine))
@@ -44,9 +53,14 @@ pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
     out.put_u8(u8::try_from(there(machine).count()).unwrap_or(u8::MAX));
     for section in there(machine) {
         out.put_u8(section.tag);
-        let mut content = BytesMut::new();
-        (section.write)(machine, &mut content);
-        codec::put_bytes(out, &content);
+        // Its length is known afterwards. What is written elsewhere first would be there twice.
+        let length_at = out.len();
+        out.put_u32_le(0);
+        (section.write)(machine, out);
+        let length = u32::try_from(out.len() - length_at - 4).unwrap_or(u32::MAX);
+        if let Some(field) = out.get_mut(length_at..length_at + 4) {
+            field.copy_from_slice(&length.to_le_bytes());
+        }
     }
 }
 

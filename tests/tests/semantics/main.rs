@@ -12,3 +12,4 @@ mod queues;
 mod redrive;
 mod repeated;
 mod retries;
+mod scheduled;

@@ -10,4 +10,6 @@ mod random;
 mod routing;
 mod routing_random;
 mod rules;
+mod scheduled;
 mod settling;
+mod timetable;

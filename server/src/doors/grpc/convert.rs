@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use boltq_core::MessageId;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_core::{MessageId, Millis};
 use boltq_proto::queue::v1::{Delivery as DeliveryProto, SettleFailure, SettleFailureReason};
 use boltq_proto::topic::v1::TopicMessage;
 use boltq_proto::r#type::v1::Message;
@@ -124,7 +124,7 @@ fn nanos(duration: Option<&prost_types::Duration>, what: &str) -> Result<i64, Se
 }
 
 /// A duration of a request within its bounds; unset is `None`.
-fn bounded(
+pub(super) fn bounded(
     duration: Option<prost_types::Duration>,
     what: &str,
     min: Duration,
@@ -168,6 +168,10 @@ pub(super) fn timestamp_ns(unix_ns: u64) -> Timestamp {
     }
 }
 
+pub(super) fn timestamp_ms(time: Millis) -> Timestamp {
+    timestamp_ns(time.0.saturating_mul(1_000_000))
+}
+
 pub(super) fn delivery(delivery: &Delivery) -> DeliveryProto {
     let token = Bytes::copy_from_slice(&delivery.token.to_bytes());
     proto(token, delivery.id, delivery.attempts, &delivery.record)
@@ -188,9 +192,8 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
         priority: i32::from(record.priority),
         published_at: Some(timestamp_ns(record.published_ns)),
         attempts,
-        expires_at: record
-            .expires
-            .map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
+        expires_at: record.expires.map(timestamp_ms),
+        deliver_at: record.due.map(timestamp_ms),
     }
 }
 
@@ -290,6 +293,7 @@ fn failure(token: Bytes, error: &SettleError) -> SettleFailure {
         SettleError::Malformed => SettleFailureReason::Malformed,
         SettleError::NotFound => SettleFailureReason::NotFound,
         SettleError::LeaseLost => SettleFailureReason::LeaseLost,
+        SettleError::NotScheduled => SettleFailureReason::NotScheduled,
         SettleError::NotSettled(_) => SettleFailureReason::NotSettled,
     };
     SettleFailure {

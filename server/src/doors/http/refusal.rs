@@ -34,7 +34,9 @@ impl Refusal {
             ServiceError::QueueNotFound { .. }
             | ServiceError::QueueDeleted
             | ServiceError::DeadLettersNotFound { .. }
+            | ServiceError::MessageNotFound { .. }
             | ServiceError::SubscriptionNotFound { .. } => StatusCode::NOT_FOUND,
+            ServiceError::NotScheduled { .. } => StatusCode::CONFLICT,
             ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             ServiceError::KeysFull { .. } | ServiceError::QueueFull { .. } | ServiceError::QueuesFull { .. } => {

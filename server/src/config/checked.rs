@@ -9,6 +9,7 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
+use super::parse::AllowedOrigin;
 use super::{duration, kind::Integer};
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
@@ -63,6 +64,17 @@ pub struct ServerConfig {
     pub shutdown_grace: Duration,
     /// Whether connections of the binary protocol are passed on to the leader.
     pub tcp_forward: bool,
+    /// Whose pages may read the answers of the admin port.
+    pub cors: AllowedOrigins,
+}
+
+/// Section `server.cors`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowedOrigins {
+    /// Those of any origin.
+    Any,
+    /// Those of these, as browsers send them; it may be none.
+    These(Vec<String>),
 }
 
 /// Section `storage`.
@@ -237,6 +249,7 @@ impl ServerConfig {
             idle_write_timeout: settings.get(&key::SERVER_IDLE_WRITE_TIMEOUT)?,
             shutdown_grace: settings.get(&key::SERVER_SHUTDOWN_GRACE)?,
             tcp_forward: settings.get(&key::SERVER_TCP_FORWARD)?,
+            cors: AllowedOrigins::of(settings.get(&key::SERVER_CORS_ALLOWED_ORIGINS)?),
         };
         if server.http_port == server.tcp_port && server.http_port != 0 {
             return Err(ConfigError::Contradiction {
@@ -257,6 +270,13 @@ impl ServerConfig {
             });
         }
         Ok(server)
+    }
+}
+
+impl AllowedOrigins {
+    fn of(listed: Vec<AllowedOrigin>) -> Self {
+        let these = listed.into_iter().map(|AllowedOrigin(origin)| origin);
+        these.collect::<Option<_>>().map_or(Self::Any, Self::These)
     }
 }
 

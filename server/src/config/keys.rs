@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
 use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
-use super::parse::{self, Listen};
+use super::parse::{self, AllowedOrigin, Listen};
 use super::secret::ClusterSecret;
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
@@ -100,7 +100,15 @@ const fn secret<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> Secre
 }
 
 const fn list<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> List<T> {
-    List { parse, allowed }
+    list_of(&[], parse, allowed)
+}
+
+const fn list_of<T>(default: &'static [&'static str], parse: fn(&str) -> Option<T>, allowed: &'static str) -> List<T> {
+    List {
+        default,
+        parse,
+        allowed,
+    }
 }
 
 const fn choice<T>(among: &'static [(&'static str, T)]) -> Choice<T> {
@@ -167,6 +175,9 @@ keys! {
         switch(false),
         "On a node of a cluster that does not lead: `true` passes new connections of the binary protocol on to the leader, \
          `false` answers NOT_LEADER. gRPC calls are always passed on.";
+    SERVER_CORS_ALLOWED_ORIGINS: List<AllowedOrigin> = "server.cors.allowed_origins", None,
+        list_of(&["*"], parse::allowed_origin, "`*`, or origins as browsers send them, such as `https://console.example:8443`"),
+        "Origins whose pages may read the answers of the admin port. `*`: any. An empty list: none.";
     STORAGE_MODE: Choice<StorageMode> = "storage.mode", Some("BOLTQ_STORAGE_MODE"),
         choice(&[("memory", StorageMode::Memory), ("disk", StorageMode::Disk)]),
         "`memory`: nothing survives the process. `disk`: what was acknowledged survives.";

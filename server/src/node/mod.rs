@@ -234,7 +234,14 @@ impl Node {
         self.doors
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
-        let router = http::router(queues.clone(), kv.clone(), clustering.clone(), api_key, metrics.clone());
+        let router = http::router(
+            config,
+            queues.clone(),
+            kv.clone(),
+            clustering.clone(),
+            api_key,
+            metrics.clone(),
+        );
         let port = HttpPort::new(router, intake);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections

@@ -95,6 +95,12 @@ impl Queues {
         self.inner.plane.is_leading()
     }
 
+    /// Attempts after the first one, before a message is a dead letter.
+    #[must_use]
+    pub fn max_retry(&self) -> u32 {
+        self.inner.settings.max_retry
+    }
+
     /// Time since the start.
     #[must_use]
     pub fn uptime(&self) -> Duration {

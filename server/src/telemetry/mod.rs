@@ -4,8 +4,10 @@ mod exposition;
 mod filter;
 mod logging;
 mod metrics;
+mod process;
 
 pub use exposition::Exposition;
 pub use filter::{FilterError, LogFilter};
 pub use logging::start_logging;
 pub use metrics::{Counter, DoorMetrics, Gauge};
+pub use process::ProcessFigures;

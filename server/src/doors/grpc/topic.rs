@@ -19,13 +19,13 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::error::{DOMAIN, invalid};
 use super::{convert, queue};
+use crate::doors::bounds::PAGE_DEFAULT;
 use crate::doors::intake::{Hold, Reader, StreamRoom};
 use crate::doors::pump::{Item, Taking, pump};
 use crate::service::{
     ANSWER_BYTES_MAX, AdmittedRouted, NewSubscription, Pushes, Queues, ServiceError, SubscriptionEnd,
 };
 
-const PAGE_DEFAULT: usize = 100;
 const IN_FLIGHT_DEFAULT: usize = 256;
 const IN_FLIGHT_MAX: usize = 100_000;
 /// Batches that wait for the transport.

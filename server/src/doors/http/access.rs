@@ -1,16 +1,16 @@
 //! Browsers of other origins, and the API key.
 
 use axum::extract::{Query, Request, State};
-use axum::http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::header::ORIGIN;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::router::{AdminDoor, error};
 
-/// Probes and scrapers have no key.
-const OPEN: [&str; 4] = ["/health", "/livez", "/readyz", "/metrics"];
+/// Probes and scrapers have no key. That the description of this API is open tells nobody more than its documentation.
+pub(super) const OPEN: [&str; 5] = ["/health", "/livez", "/readyz", "/metrics", "/openapi.json"];
 
 #[derive(Deserialize)]
 struct KeyInQuery {
@@ -19,6 +19,7 @@ struct KeyInQuery {
 
 /// Answers preflight requests, refuses who has no key, and lets browsers read the answers of the others.
 pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(ORIGIN).cloned();
     let mut response = if request.method() == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else if OPEN.contains(&request.uri().path()) || may_enter(&door, &request) {
@@ -27,7 +28,7 @@ pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next:
         door.metrics.authentications_failed.increment();
         error(StatusCode::UNAUTHORIZED, "unauthorized")
     };
-    allow_all_origins(response.headers_mut());
+    door.cors.put(origin.as_ref(), response.headers_mut());
     response
 }
 
@@ -41,12 +42,4 @@ fn may_enter(door: &AdminDoor, request: &Request) -> bool {
             door.api_key.accepts(shown.as_bytes())
         }
     }
-}
-
-fn allow_all_origins(headers: &mut HeaderMap) {
-    const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
-    const HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, X-API-Key");
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
 }

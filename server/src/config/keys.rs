@@ -166,8 +166,8 @@ keys! {
         "Failed AUTH frames after which a connection is closed.";
     SERVER_IDLE_WRITE_TIMEOUT: Time = "server.idle_write_timeout", None,
         time(seconds(30), ms(100), HOUR),
-        "A connection of the binary protocol that accepts no bytes for so long is closed, and one of gRPC that reads no \
-         answer for so long while others wait for room.";
+        "A connection of the binary protocol or of the admin port that accepts no bytes for so long is closed, unless they are \
+         events, and one of gRPC that reads no answer for so long while others wait for room.";
     SERVER_SHUTDOWN_GRACE: Time = "server.shutdown_grace", None,
         time(seconds(10), ms(0), seconds(300)),
         "Longest wait for requests in progress when the server stops.";

@@ -242,7 +242,7 @@ impl Node {
             api_key,
             metrics.clone(),
         );
-        let port = HttpPort::new(router, intake);
+        let port = HttpPort::new(router, intake, config.server.idle_write_timeout);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
         });

@@ -26,6 +26,12 @@ impl Response {
             .map(|(_, value)| value.as_str())
     }
 
+    /// Whether the body has as many bytes as it was to have.
+    fn is_whole(&self) -> bool {
+        let length = self.header("content-length").map(str::parse);
+        length.is_none_or(|length| length == Ok(self.body.len()))
+    }
+
     /// The body as text.
     ///
     /// # Panics
@@ -74,10 +80,13 @@ pub fn request(
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
+    // A server that refuses a body before it was read to its end closes behind its answer, which is there all the same.
+    let sent = stream.write_all(body);
     let mut raw = Vec::new();
-    stream.read_to_end(&mut raw)?;
-    parse(&raw).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&raw).into_owned()))
+    let ended = stream.read_to_end(&mut raw);
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&raw).into_owned());
+    let whole = parse(&raw).filter(|response| method == "HEAD" || response.is_whole());
+    whole.ok_or_else(|| sent.and(ended.map(drop)).err().unwrap_or_else(broken))
 }
 
 fn parse(raw: &[u8]) -> Option<Response> {

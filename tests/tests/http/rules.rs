@@ -231,6 +231,20 @@ fn parameters_that_are_given_twice_or_badly_encoded_are_read_as_far_as_they_go()
     }
 }
 
+/// Refusals by overload say so, and when to come again.
+#[test]
+fn a_body_that_there_is_no_room_for_is_to_come_later() {
+    let options = ServerOptions::memory().set("server.max_request_bytes", 16 << 20);
+    let server = Server::start(&options.set("server.max_request_bytes_per_connection", 8 << 20));
+    let large = json!({"key": "k", "value": "x".repeat(12 << 20)});
+    let response = post(server.admin(), "/cache/set", &large);
+    assert_eq!((response.status, response.header("retry-after")), (429, Some("1")));
+    let (_, text) = refused(&response);
+    assert!(text.contains("server.max_request_bytes_per_connection"), "{text}");
+    assert_eq!(response.header("access-control-allow-origin"), Some("*"));
+    done(&get(server.admin(), "/stats"));
+}
+
 #[test]
 fn names_of_any_kind_come_back_as_they_are() {
     let server = server();

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::http::{self, HEAD_TIMEOUT, Http};
 use super::prefixed::Prefixed;
 use super::sniff::{Protocol, http_is_known, protocol};
-use crate::doors::intake::{Bodies, Intake};
+use crate::doors::intake::Intake;
 use crate::doors::tcp;
 use crate::doors::tcp::Input;
 
@@ -61,7 +61,7 @@ impl MessagingPort {
             Some(Protocol::Binary) => self.tcp.accept(stream, input, peer, stop).await,
             Some(Protocol::Http) => {
                 let stream = Prefixed::new(input.into_bytes(), stream);
-                http::serve(stream, &self.http, self.grpc, Bodies::Grpc, &self.intake, &stop).await;
+                http::serve(stream, &self.http, self.grpc, &self.intake, &stop).await;
             }
             Some(Protocol::Tls) => warn!(
                 ?peer,

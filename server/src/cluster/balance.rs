@@ -1,8 +1,8 @@
 //! Spreads leadership evenly over the voters.
 //!
 //! Every group has a node that ought to lead it: groups are dealt to the voters in turn. Whoever leads a group that ought
-//! to be elsewhere hands it over, once things have been quiet for a while, unless that node has no room: after a restart leadership comes back by itself,
-//! and while nodes come and go nothing moves.
+//! to be elsewhere hands it over, once things have been quiet for a while, unless that node has no room. So after a restart
+//! leadership comes back by itself, and while nodes come and go nothing moves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Asking the seeds to be let in.
 //!
 //! Seeds are admin addresses, as that is what operators know. A node that is in the cluster already asks too, once: its
-//! addresses may have changed. It says so, so that it does not come again if it was removed meanwhile. It never gives up: a cluster that cannot be reached now may be tomorrow, and until then this
-//! node must not serve as if it were alone.
+//! addresses may have changed. It says so, so that it does not come again if it was removed meanwhile. It never gives up: a
+//! cluster that cannot be reached now may be tomorrow, and until then this node must not serve as if it were alone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -116,19 +116,40 @@ impl Cluster {
         Some(Self::start_nodes(nodes, options))
     }
 
+    /// As [`Cluster::start`], but the founder is started only after all others run and `meanwhile` has returned.
+    ///
+    /// # Panics
+    /// When they do not become a cluster in time.
+    pub fn start_founder_last(count: usize, meanwhile: impl FnOnce(&Self)) -> Self {
+        let nodes = (1..=count).map(|number| ClusterNode::new(number, true));
+        let mut cluster = Self::of(nodes.collect(), &ServerOptions::disk());
+        for index in 1..count {
+            cluster.start_node(index);
+        }
+        meanwhile(&cluster);
+        cluster.start_node(0);
+        cluster.await_settled();
+        cluster
+    }
+
     fn start_nodes(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
+        let mut cluster = Self::of(nodes, options);
+        for index in 0..cluster.nodes.len() {
+            cluster.start_node(index);
+        }
+        cluster.await_settled();
+        cluster
+    }
+
+    /// The first of them will found the cluster.
+    fn of(nodes: Vec<ClusterNode>, options: &ServerOptions) -> Self {
         let turn = take_turn();
-        let count = nodes.len();
         let mut cluster = Self {
             nodes,
             options: options.clone(),
             _turn: turn,
         };
         cluster.nodes[0].bootstrap = true;
-        for index in 0..count {
-            cluster.start_node(index);
-        }
-        cluster.await_settled();
         cluster
     }
 

@@ -130,6 +130,24 @@ impl Host {
         ip(&["link", "set", &self.cable(), "up"]);
     }
 
+    /// What `others` send to it gets lost on the way; what it sends to them arrives.
+    pub fn go_deaf_to<'a>(&self, others: impl IntoIterator<Item = &'a Host>) {
+        let address = self.address().to_string();
+        for other in others {
+            // They have learned for good that it is at a card which nobody has.
+            let learned = ["lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"];
+            other.ip(&[&["neigh", "replace", &address], &learned[..]].concat());
+        }
+    }
+
+    /// The end of [`Host::go_deaf_to`].
+    pub fn hear_again<'a>(&self, others: impl IntoIterator<Item = &'a Host>) {
+        let address = self.address().to_string();
+        for other in others {
+            other.ip(&["neigh", "del", &address, "dev", "eth0"]);
+        }
+    }
+
     /// A command that runs there.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");

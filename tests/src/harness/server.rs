@@ -274,11 +274,20 @@ pub fn use_server_binary(path: PathBuf) {
 pub fn server_binary() -> &'static Path {
     BINARY.get_or_init(|| match std::env::var_os("BOLTQ_SERVER_BIN") {
         Some(path) => std::path::absolute(path).expect("an absolute path"),
-        None => build_server(),
+        None => build("boltq-server", "boltq-server"),
     })
 }
 
-fn build_server() -> PathBuf {
+/// The command line, built in the profile of this executable, once per process.
+///
+/// # Panics
+/// When it does not build.
+pub fn cli_binary() -> &'static Path {
+    static CLI: OnceLock<PathBuf> = OnceLock::new();
+    CLI.get_or_init(|| build("boltq-cli", "boltq"))
+}
+
+fn build(package: &str, name: &str) -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
@@ -286,18 +295,10 @@ fn build_server() -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        "boltq-server",
-        "--bin",
-        "boltq-server",
-        "--profile",
-        profile,
-    ]);
+    command.args(["build", "--quiet", "--package", package, "--bin", name]);
+    command.args(["--profile", profile]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     let status = command.status().expect("run cargo");
-    assert!(status.success(), "the server does not build");
-    directory.join("boltq-server")
+    assert!(status.success(), "{name} does not build");
+    directory.join(name)
 }

@@ -17,6 +17,10 @@ use super::load::{Load, QUEUE};
 const GAP_WORST: Duration = Duration::from_secs(4);
 /// Longer than all patience of the nodes with each other.
 const CUT: Duration = Duration::from_secs(8);
+/// Long enough for a node that asks for votes again and again to be noticed by its terms.
+const DEAF: Duration = Duration::from_secs(20);
+/// A node that asks every time its election timeout is over would make more than twice as many.
+const DEAF_TERMS: u64 = 12;
 
 #[test]
 fn a_leader_that_is_cut_off_is_replaced_and_says_so() {
@@ -103,4 +107,57 @@ fn without_a_network_nobody_writes_and_with_it_all_go_on() {
     let promised = load.stop();
     println!("{} acknowledged", promised.messages);
     promised.check(&cluster);
+}
+
+#[test]
+fn a_leader_that_hears_nobody_is_replaced() {
+    if !network::inside("cable::a_leader_that_hears_nobody_is_replaced") {
+        return;
+    }
+    let cluster = Cluster::start_on(&Network::set_up(), 3);
+    let leader = cluster.leader();
+    deaf(&cluster, leader);
+}
+
+#[test]
+fn a_follower_that_hears_nobody_holds_nobody_up() {
+    if !network::inside("cable::a_follower_that_hears_nobody_holds_nobody_up") {
+        return;
+    }
+    let cluster = Cluster::start_on(&Network::set_up(), 3);
+    let follower = cluster.follower();
+    deaf(&cluster, follower);
+}
+
+/// The others hear the node all the time, its heartbeats or its calls for votes, and go on all the same.
+fn deaf(cluster: &Cluster, node: usize) {
+    let load = Load::start(cluster);
+    let deaf = cluster.node(node).host();
+    let others = || {
+        let others = (0..3).filter(|other| *other != node);
+        others.map(|other| cluster.node(other).host())
+    };
+    let before = term(cluster);
+    let cut_at = Instant::now();
+    deaf.go_deaf_to(others());
+    eventually(Duration::from_secs(20), "one of the others leads", || {
+        (cluster.leader() != node).then_some(())
+    });
+    std::thread::sleep(DEAF.saturating_sub(cut_at.elapsed()));
+    let meanwhile = term(cluster);
+    deaf.hear_again(others());
+    all_is_well(cluster, load, cut_at);
+    let after = term(cluster);
+    println!("terms: {before}, {meanwhile}, {after}");
+    assert!(after - before <= DEAF_TERMS, "from term {before} to {after}");
+}
+
+/// The highest term of the queue plane that a node knows.
+fn term(cluster: &Cluster) -> u64 {
+    let terms = cluster.nodes().iter().filter_map(|node| {
+        let status = node.status()?;
+        let groups = status["cluster"]["groups"].as_array()?.iter();
+        groups.filter_map(|group| group["term"].as_u64()).max()
+    });
+    terms.max().unwrap()
 }

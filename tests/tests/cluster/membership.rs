@@ -75,6 +75,23 @@ fn a_node_with_a_new_disk_comes_back_under_its_name() {
 }
 
 #[test]
+fn seeds_that_are_down_are_asked_until_one_lets_the_node_in() {
+    let cluster = Cluster::start_founder_last(3, |cluster| {
+        for node in &cluster.nodes()[1..] {
+            eventually(WITHIN, "the seeds were asked more than once", || {
+                let (log, seed) = (node.log(), format!("seed=\"{}\"", cluster.node(0).admin()));
+                let rounds = log
+                    .lines()
+                    .filter(|line| line.contains("not let into the cluster") && line.contains(&seed));
+                (rounds.count() >= 2).then_some(())
+            });
+            assert_eq!(http::get(node.admin(), "/readyz").unwrap().status, 503);
+        }
+    });
+    assert_eq!(names(&cluster.node(1).status().unwrap()), ["n1", "n2", "n3"]);
+}
+
+#[test]
 fn a_founder_that_lost_its_disk_joins_the_others_and_founds_nothing() {
     let mut cluster = Cluster::start(3);
     let load = Load::start(&cluster);

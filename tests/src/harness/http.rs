@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Some requests wait for a minute.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An answer, as it came.
 #[derive(Debug, Clone)]

@@ -94,3 +94,24 @@ fn dead_letters_go_back_all_or_some() {
         );
     }
 }
+
+/// One call works for 20 s.
+#[test]
+fn what_takes_longer_than_a_call_may_goes_on_with_the_next() {
+    let server = server();
+    let admin = server.admin();
+    kill(admin, "jobs", 0..30);
+    let first = done(&post(
+        admin,
+        "/dead-letters/redrive",
+        &json!({"queue": "jobs", "max_per_second": 1}),
+    ));
+    let count = first["redriven_count"].as_u64().unwrap();
+    assert!(first["more"] == true && (1..30).contains(&count), "{first}");
+    let second = done(&post(admin, "/dead-letters/redrive", &json!({"queue": "jobs"})));
+    assert_eq!(
+        (&second["redriven_count"], &second["more"]),
+        (&json!(30 - count), &json!(false))
+    );
+    assert_eq!(payloads(admin, "jobs"), (0..30).map(Value::from).collect::<Vec<_>>());
+}

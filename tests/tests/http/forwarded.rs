@@ -49,6 +49,7 @@ fn a_follower_serves_queues_by_asking_the_leader() {
     followers_answer_what_they_know(&cluster, leader, follower);
     answers_are_as_the_document_says(&cluster, follower);
     a_new_leader_goes_on(&mut cluster, leader);
+    without_a_majority_nothing_is_done_and_it_is_said(&mut cluster);
 }
 
 fn followers_answer_what_they_know(cluster: &Cluster, leader: usize, follower: usize) {
@@ -101,4 +102,32 @@ fn a_new_leader_goes_on(cluster: &mut Cluster, leader: usize) {
     assert_eq!(taken["id"], id.as_str());
     let mut binary = BinaryClient::connect(cluster.node(cluster.leader()).messaging());
     binary.ack(&id).ok();
+}
+
+fn without_a_majority_nothing_is_done_and_it_is_said(cluster: &mut Cluster) {
+    let (leader, last) = (cluster.leader(), cluster.follower());
+    cluster.kill(leader);
+    let admin = cluster.node(last).admin();
+    eventually(FAILOVER, "nobody is known to lead", || {
+        let overview = get(admin, "/overview");
+        (done(&overview)["health"] == "no_leader").then_some(())
+    });
+    let nobody = json!({"error": "not leader", "leader": "", "leader_id": ""});
+    for response in [
+        post(admin, "/publish", &json!({"topic": "q"})),
+        get(admin, "/consume?topic=q"),
+        post(admin, "/ack", &json!({"id": "0".repeat(32)})),
+        post(admin, "/nack", &json!({"id": "0".repeat(32)})),
+        post(admin, "/queues/purge", &json!({"queue": "q"})),
+        post(admin, "/dead-letters/redrive", &json!({"queue": "q"})),
+        post(admin, "/publish/topic", &json!({"topic": "t"})),
+    ] {
+        assert_eq!((response.status, response.json()), (503, nobody.clone()));
+        assert!(response.header("retry-after").is_some());
+    }
+    let current = get(admin, "/queues?linearizable=true");
+    assert_eq!((current.status, current.header("retry-after")), (503, Some("1")));
+    // What it has, it shows.
+    assert_eq!(done(&get(admin, "/queues?prefix=kept"))["queues"][0]["name"], "kept");
+    assert_eq!(get(admin, "/readyz").status, 503);
 }

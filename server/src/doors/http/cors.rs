@@ -21,16 +21,25 @@ impl Cors {
         Self(Arc::new(allowed))
     }
 
-    /// Adds to an answer what its reader, who says to be of `origin`, has to know.
+    /// Adds to an answer what its reader, who says to be of `origin`, has to know. If it came from another node, what that one
+    /// says counts no more.
     pub(super) fn put(&self, origin: Option<&HeaderValue>, answer: &mut HeaderMap) {
         const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
         const HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, X-API-Key");
+        for name in [
+            ACCESS_CONTROL_ALLOW_ORIGIN,
+            ACCESS_CONTROL_ALLOW_METHODS,
+            ACCESS_CONTROL_ALLOW_HEADERS,
+            VARY,
+        ] {
+            answer.remove(name);
+        }
         let allowed = match &*self.0 {
             AllowedOrigins::Any => HeaderValue::from_static("*"),
             AllowedOrigins::These(these) => {
                 if !these.is_empty() {
                     // A cache must not show one origin what was meant for another.
-                    answer.append(VARY, HeaderValue::from_static("Origin"));
+                    answer.insert(VARY, HeaderValue::from_static("Origin"));
                 }
                 let listed = |origin: &&HeaderValue| these.iter().any(|these| origin.as_bytes() == these.as_bytes());
                 let Some(origin) = origin.filter(listed) else { return };
@@ -93,6 +102,19 @@ mod tests {
                 "{origin:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_another_node_says_does_not_count() {
+        let mut answer = headers(AllowedOrigins::Any, None);
+        let origin = HeaderValue::from_static("https://a.example");
+        Cors::new(these(&["https://a.example"])).put(Some(&origin), &mut answer);
+        assert_eq!(
+            answer,
+            headers(these(&["https://a.example"]), Some("https://a.example"))
+        );
+        Cors::new(these(&[])).put(Some(&origin), &mut answer);
+        assert!(answer.is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod duration;
 mod kv;
 mod rewrite;
 mod routing;
+mod settings;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
+pub(crate) use settings::{CreateQueue, DeleteQueue, Overflow, Settings, UpdateQueue};
 
 /// Longest that a server waits for a message.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -67,7 +69,7 @@ pub(crate) enum Command {
     Stats(Current),
     /// Whether the server is serving; exits with 1 if it is not
     Health,
-    /// Look at queues and empty them
+    /// Look at queues, give them settings, empty and delete them
     #[command(subcommand)]
     Queue(Queue),
     /// Publish to topics and subscribe to them
@@ -162,7 +164,7 @@ pub(crate) struct Consume {
     /// Wait so long for the first message, 60s at most
     #[arg(long, value_parser = wait, value_name = "DURATION", conflicts_with = "follow")]
     pub(crate) wait: Option<Duration>,
-    /// Length of the leases, 1s to 12h [default: queue.ack_timeout of the server]
+    /// Length of the leases, 1s to 12h [default: ack_timeout of the queue]
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) lease: Option<Duration>,
     /// Acknowledge messages when they are printed; without it they come again when their lease ends
@@ -225,6 +227,16 @@ pub(crate) enum Queue {
         #[command(flatten)]
         current: Current,
     },
+    /// Create a queue with settings of its own; again with the same ones is harmless
+    Create(CreateQueue),
+    /// Change settings of a queue
+    Update(UpdateQueue),
+    /// Delete a queue with its messages, bindings and settings; its dead letters stay
+    Delete(DeleteQueue),
+    /// Deliver nothing of a queue for now; it takes messages still
+    Pause(QueueName),
+    /// Deliver messages of a paused queue again
+    Resume(QueueName),
     /// The next messages, without taking them
     Peek {
         #[command(flatten)]

@@ -313,6 +313,8 @@ acked          0
 nacked         0
 expired        0
 dead lettered  0
+dropped        0
+rejected       0
 pending        0
 delayed        0
 
@@ -325,8 +327,8 @@ email_jobs_dead_letter      1
     assert_eq!(fake.run(&["stats"]), done(table));
     let json = concat!(
         r#"{"queues":{"email_jobs":3},"dead_letters":{"email_jobs_dead_letter":1},"pending":0,"delayed":0,"#,
-        r#""published":4,"consumed":0,"acked":0,"nacked":0,"expired":0,"dead_lettered":0,"uptime":"12.500s","#,
-        r#""version":"0.1.0","storage":{"mode":"disk","bytes":33554432,"writable":true}}"#,
+        r#""published":4,"consumed":0,"acked":0,"nacked":0,"expired":0,"dead_lettered":0,"dropped":0,"rejected":0,"#,
+        r#""uptime":"12.500s","version":"0.1.0","storage":{"mode":"disk","bytes":33554432,"writable":true}}"#,
         "\n"
     );
     assert_eq!(fake.run(&["stats", "--output", "json"]), done(json));
@@ -418,6 +420,69 @@ fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
     let broken_off = fake.run(&["queue", "redrive", "a", "--output", "json"]);
     assert_eq!(broken_off.stdout, "{\"queue\":\"a\",\"redriven\":1}\n");
     assert_eq!(broken_off.code, Some(1));
+}
+
+#[test]
+fn a_queue_is_created_with_what_was_given_and_shows_it() {
+    let fake = Fake::start();
+    let args = [
+        "queue",
+        "create",
+        "a",
+        "-max-retry",
+        "0",
+        "-ack-timeout",
+        "1m500ms",
+        "-overflow",
+        "drop-oldest",
+        "-paused",
+        "-max-length",
+        "5",
+        "-output",
+        "json",
+    ];
+    let ran = fake.run(&args);
+    let settings = r#"{"max_retry":0,"ack_timeout":"60.500s","max_length":5,"overflow":"DROP_OLDEST","paused":true}"#;
+    assert!(ran.stdout.ends_with(&format!("\"settings\":{settings}}}\n")), "{ran:?}");
+    let ran = fake.run(&["queue", "create", "a", "--dead-letter-queue", "morgue"]);
+    assert!(ran.stdout.ends_with("\ndead letter queue  morgue\n"), "{ran:?}");
+}
+
+#[test]
+fn a_change_of_a_queue_names_what_it_changes() {
+    let fake = Fake::start();
+    for args in [
+        &[
+            "queue",
+            "update",
+            "a",
+            "--paused=false",
+            "--max-length",
+            "7",
+            "--reset",
+            "ack-timeout",
+        ][..],
+        &["queue", "pause", "a"],
+        &["queue", "resume", "a"],
+    ] {
+        assert_eq!(fake.run(args).code, Some(0), "{args:?}");
+    }
+    let masks: [&[&str]; 3] = [&["max_length", "paused", "ack_timeout"], &["paused"], &["paused"]];
+    assert_eq!(fake.asked().masks, masks);
+    let nothing = fake.run(&["queue", "update", "a"]);
+    let stderr = "error: nothing to change; see `boltq queue update --help`\n";
+    assert_eq!(nothing, failed(2, stderr));
+}
+
+#[test]
+fn deleting_a_queue_says_what_went_with_it() {
+    let fake = Fake::start();
+    assert_eq!(fake.run(&["queue", "delete", "a"]), done("deleted a with 7 messages\n"));
+    let json = "{\"queue\":\"a\",\"deleted_messages\":0}\n";
+    assert_eq!(
+        fake.run(&["queue", "delete", "a", "--if-empty", "--output", "json"]),
+        done(json)
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod follow;
 mod health;
 mod kv;
 mod lines;
+mod managing;
 mod nack;
 mod publish;
 mod publish_file;

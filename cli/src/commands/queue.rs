@@ -5,7 +5,7 @@ use boltq_proto::queue::v1::{
     RedriveDeadLettersRequest,
 };
 
-use super::{Context, note};
+use super::{Context, managing, note};
 use crate::args::{Current, Queue, QueueName, Redrive};
 use crate::connect::answer;
 use crate::error::CliError;
@@ -32,6 +32,11 @@ pub(super) async fn run(context: &mut Context, queue: Queue) -> Result<(), CliEr
             };
             peek(context, request).await
         }
+        Queue::Create(new) => managing::create(context, new).await,
+        Queue::Update(update) => managing::update(context, update).await,
+        Queue::Delete(delete) => managing::delete(context, delete).await,
+        Queue::Pause(QueueName { queue }) => managing::pause(context, queue, true).await,
+        Queue::Resume(QueueName { queue }) => managing::pause(context, queue, false).await,
         Queue::Purge(QueueName { queue }) => purge(context, queue).await,
         Queue::PurgeDeadLetters(QueueName { queue }) => purge_dead_letters(context, queue).await,
         Queue::Redrive(options) => redrive(context, options).await,

@@ -8,6 +8,7 @@ mod json;
 mod kv;
 mod plain;
 mod routing;
+mod settings;
 mod table;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) use kv::{
 };
 pub(crate) use plain::printable_lines;
 pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
+pub(crate) use settings::{DeletedQueue, Settings};
 
 /// A result that can be printed.
 pub(crate) trait Show {
@@ -136,6 +138,8 @@ pub(crate) struct Stats {
     pub(crate) nacked: u64,
     pub(crate) expired: u64,
     pub(crate) dead_lettered: u64,
+    pub(crate) dropped: u64,
+    pub(crate) rejected: u64,
     /// In JSON as protobuf has durations there: seconds with a unit, `12.500s`.
     #[serde(serialize_with = "as_text")]
     pub(crate) uptime: prost_types::Duration,
@@ -164,6 +168,7 @@ pub(crate) struct Queue {
     pub(crate) delayed: u64,
     pub(crate) dead_letters: u64,
     pub(crate) consumers: u32,
+    pub(crate) settings: Settings,
 }
 
 /// Many queues: a table with one row each, or one object each.
@@ -247,6 +252,7 @@ impl From<pb::Queue> for Queue {
             delayed,
             dead_letters,
             consumers,
+            settings,
         } = queue;
         Self {
             name,
@@ -255,6 +261,7 @@ impl From<pb::Queue> for Queue {
             delayed,
             dead_letters,
             consumers,
+            settings: Settings::from(settings.unwrap_or_default()),
         }
     }
 }
@@ -313,8 +320,9 @@ mod tests {
             delayed: 3,
             dead_letters: 4,
             consumers: 5,
+            settings: Settings::default(),
         };
-        let line = "{\"name\":\"a\",\"ready\":1,\"leased\":2,\"delayed\":3,\"dead_letters\":4,\"consumers\":5}\n";
+        let line = "{\"name\":\"a\",\"ready\":1,\"leased\":2,\"delayed\":3,\"dead_letters\":4,\"consumers\":5,\"settings\":{}}\n";
         assert_eq!(shown(Format::Json, &queue()), line);
         assert_eq!(shown(Format::Json, &Queues(vec![queue(), queue()])), line.repeat(2));
     }

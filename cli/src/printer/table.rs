@@ -84,8 +84,10 @@ show!(Stats, stats);
 show!(Queue, |queue, out| {
     let labels = ["name", "ready", "leased", "delayed", "dead letters", "consumers"];
     let cells = queue.cells();
-    let rows: [(&str, &dyn Display); 6] = std::array::from_fn(|i| (labels[i], &cells[i] as &dyn Display));
-    pairs(&rows, out)
+    let own: Vec<_> = queue.settings.rows().collect();
+    let cells = labels.into_iter().zip(cells.iter().map(|cell| cell as &dyn Display));
+    let own = own.iter().map(|(name, value)| (name.as_str(), value as &dyn Display));
+    pairs(&cells.chain(own).collect::<Vec<_>>(), out)
 });
 
 impl Queue {
@@ -98,6 +100,7 @@ impl Queue {
             delayed,
             dead_letters,
             consumers,
+            settings: _,
         } = self;
         [name as &dyn Display, ready, leased, delayed, dead_letters, consumers].map(ToString::to_string)
     }
@@ -208,6 +211,8 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         nacked,
         expired,
         dead_lettered,
+        dropped,
+        rejected,
         uptime,
         version,
         storage: Storage { mode, bytes, writable },
@@ -218,7 +223,7 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         if *writable { "" } else { ", full: not writable" }
     );
     let uptime = days_to_seconds(uptime.seconds);
-    let rows: [(&str, &dyn Display); 11] = [
+    let rows: [(&str, &dyn Display); 13] = [
         ("version", version),
         ("uptime", &uptime),
         ("storage", &storage),
@@ -228,6 +233,8 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         ("nacked", nacked),
         ("expired", expired),
         ("dead lettered", dead_lettered),
+        ("dropped", dropped),
+        ("rejected", rejected),
         ("pending", pending),
         ("delayed", delayed),
     ];
@@ -281,6 +288,7 @@ mod tests {
 
     use bytes::Bytes;
 
+    use super::super::Settings;
     use super::super::tests::{delivered, shown};
     use super::*;
     use crate::args::Format;
@@ -293,6 +301,7 @@ mod tests {
             delayed: 0,
             dead_letters: 0,
             consumers: 1,
+            settings: Settings::default(),
         }
     }
 
@@ -369,6 +378,8 @@ payload   hello
             nacked: 0,
             expired: 0,
             dead_lettered: 0,
+            dropped: 0,
+            rejected: 0,
             uptime: prost_types::Duration::default(),
             version: String::new(),
             storage: Storage {

@@ -56,6 +56,8 @@ pub(crate) struct Asked {
     /// Of the calls that only look, whether each had to be current.
     pub(crate) linearizable: Vec<bool>,
     pub(crate) kv: Vec<KvAsked>,
+    /// Of changes of queues, the names of the settings.
+    pub(crate) masks: Vec<Vec<String>>,
 }
 
 #[derive(Clone, Default)]
@@ -335,6 +337,42 @@ impl QueueService for Service {
             redriven => Ok(RedriveDeadLettersResponse { redriven }),
         });
         Ok(Response::new(UnboundedReceiverStream::new(receiver)))
+    }
+
+    /// What was asked for, as a queue that has it.
+    async fn create_queue(&self, request: Request<CreateQueueRequest>) -> Answer<CreateQueueResponse> {
+        let CreateQueueRequest { queue: name, settings } = request.into_inner();
+        let queue = Queue {
+            settings,
+            ..queue(&name)
+        };
+        Ok(Response::new(CreateQueueResponse {
+            queue: Some(queue),
+            created: true,
+        }))
+    }
+
+    async fn update_queue(&self, request: Request<UpdateQueueRequest>) -> Answer<UpdateQueueResponse> {
+        let UpdateQueueRequest {
+            queue: name,
+            settings,
+            update_mask,
+        } = request.into_inner();
+        self.asked
+            .lock()
+            .unwrap()
+            .masks
+            .push(update_mask.unwrap_or_default().paths);
+        let queue = Queue {
+            settings,
+            ..queue(&name)
+        };
+        Ok(Response::new(UpdateQueueResponse { queue: Some(queue) }))
+    }
+
+    async fn delete_queue(&self, request: Request<DeleteQueueRequest>) -> Answer<DeleteQueueResponse> {
+        let deleted_messages = if request.into_inner().if_empty { 0 } else { 7 };
+        Ok(Response::new(DeleteQueueResponse { deleted_messages }))
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Answer<ListQueuesResponse> {

@@ -9,7 +9,7 @@ use crate::delivery::{Claim, ClaimError, Handle};
 use crate::dispatch::Dispatch;
 use crate::leases::Lease;
 use crate::machine::{Machine, Queue};
-use crate::place::{DELAYED, Place, QueueId, Run, STREAMS, stream_id};
+use crate::place::{DELAYED, Place, QueueId, Run, STREAMS, stream_id, stream_of};
 use crate::ranges::RangeSet;
 use crate::window::Window;
 
@@ -84,6 +84,9 @@ impl Dispatch {
             .map_or(0, |holds| holds.claimed.remove(&range));
         if claimed > 0 {
             self.give_back(machine, place.stream, &range, now);
+            if let Some((id, _)) = stream_of(place.stream) {
+                self.relax(id);
+            }
         }
     }
 

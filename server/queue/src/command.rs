@@ -13,6 +13,7 @@
 //! 9-16          topics and exchanges, see `routing/command.rs`
 //!
 //! 17 Redrive    u64 stream, u64 seq, str queue, record
+//! 18-19         settings and deletion of queues, see `managing.rs`
 //! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
 //!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
@@ -26,6 +27,8 @@ use boltq_core::codec::{self, Reader};
 use boltq_core::{DecodeError, IdSalt, Millis, Seq, StreamId};
 use bytes::{BufMut, BytesMut};
 
+use crate::managing::ManagingCommand;
+pub use crate::managing::{change_queue, create_queue, delete_queue};
 use crate::once;
 use crate::place::{Place, Run};
 use crate::routing::command::{PUBLISH_TOPIC, RoutingCommand};
@@ -234,7 +237,7 @@ fn put_item(out: &mut BytesMut, item: [u64; 3]) {
     item.into_iter().for_each(|part| out.put_u64_le(part));
 }
 
-fn patch_u32(out: &mut BytesMut, at: usize, value: u32) {
+pub(crate) fn patch_u32(out: &mut BytesMut, at: usize, value: u32) {
     if let Some(field) = out.get_mut(at..at + 4) {
         field.copy_from_slice(&value.to_le_bytes());
     }
@@ -267,6 +270,7 @@ pub(crate) enum Command<'a> {
     Redrive(Move<'a>),
     Purge(Items<'a>),
     Routing(RoutingCommand<'a>),
+    Managing(ManagingCommand<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -296,15 +300,7 @@ impl<'a> Command<'a> {
                 record_at: reader.position(),
                 record: reader.rest(),
             },
-            tag => match RoutingCommand::read(tag, &mut reader)? {
-                Some(command) => Self::Routing(command),
-                None => {
-                    return Err(DecodeError::Unknown {
-                        what: "command",
-                        value: u64::from(tag),
-                    });
-                }
-            },
+            tag => Self::read_other(tag, &mut reader)?,
         };
         if !reader.is_empty() {
             return Err(DecodeError::Invalid {
@@ -313,6 +309,19 @@ impl<'a> Command<'a> {
             });
         }
         Ok(command)
+    }
+
+    fn read_other(tag: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        if let Some(command) = RoutingCommand::read(tag, reader)? {
+            return Ok(Self::Routing(command));
+        }
+        if let Some(command) = ManagingCommand::read(tag, reader)? {
+            return Ok(Self::Managing(command));
+        }
+        Err(DecodeError::Unknown {
+            what: "command",
+            value: u64::from(tag),
+        })
     }
 }
 
@@ -419,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_command_from_the_future_is_refused_by_number() {
-        let error = Command::read(&[18]).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "command: 18 is unknown to this version");
+        let error = Command::read(&[31]).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "command: 31 is unknown to this version");
     }
 }

@@ -15,7 +15,9 @@ use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
 use crate::notes::Notes;
 use crate::outcome::{Effect, QueueStats};
-use crate::place::{DELAYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
+use crate::place::{ConsumerId, DELAYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
+use crate::single::Singles;
+use crate::slots::Slots;
 use crate::window::Window;
 
 /// One queue. Streams that were never published to have nothing in here.
@@ -51,6 +53,12 @@ impl QueueState {
         }
     }
 
+    /// Whether nothing is leased or being settled.
+    fn is_idle(&self) -> bool {
+        let mut holds = (0..STREAMS).filter_map(|lane| self.holds(lane));
+        self.leased == 0 && holds.all(|holds| holds.claimed.count() == 0)
+    }
+
     fn stats(&self, queue: &Queue) -> QueueStats {
         let holds = (0..STREAMS).filter_map(|lane| self.holds(lane));
         let (claimed, purging) = holds.fold((0, 0), |(claimed, purging), holds| {
@@ -69,23 +77,29 @@ impl QueueState {
 
 #[derive(Debug)]
 pub(crate) struct Dispatch {
-    pub(crate) queues: Vec<QueueState>,
+    pub(crate) queues: Slots<QueueState>,
     pub(crate) leases: Leases,
     /// When a message wakes from its delay, or its backoff ends.
     pub(crate) alarms: BTreeSet<(Millis, Place)>,
     pub(crate) notes: Notes,
+    /// Of queues that serve one consumer at a time.
+    pub(crate) singles: Singles,
     woken: Vec<QueueId>,
+    /// Consumers that hold less than before without having settled anything.
+    relieved: Vec<ConsumerId>,
 }
 
 impl Dispatch {
     /// Everything that is not done is available, if it is due and not in backoff.
     pub(crate) fn new(machine: &Machine, now: Millis, next: LeaseNo) -> Self {
         let mut dispatch = Self {
-            queues: Vec::new(),
+            queues: Slots::default(),
             leases: Leases::new(next),
             alarms: BTreeSet::new(),
             notes: Notes::default(),
+            singles: Singles::default(),
             woken: Vec::new(),
+            relieved: Vec::new(),
         };
         dispatch.grow(machine);
         for (_, id) in machine.queues() {
@@ -102,7 +116,7 @@ impl Dispatch {
     }
 
     fn grow(&mut self, machine: &Machine) {
-        self.queues.resize_with(machine.queues.len(), QueueState::default);
+        self.queues.follow(&machine.queues, QueueState::default);
     }
 
     fn start_lane(&mut self, machine: &Machine, id: QueueId, lane: usize, window: &Window, now: Millis) {
@@ -146,17 +160,65 @@ impl Dispatch {
 
     /// Notes that a queue has something ready.
     pub(crate) fn wake(&mut self, id: QueueId) {
-        let queue = &mut self.queues[id.0 as usize];
-        if !std::mem::replace(&mut queue.woken, true) {
+        if let Some(queue) = self.queues.get_mut(id.0 as usize)
+            && !std::mem::replace(&mut queue.woken, true)
+        {
             self.woken.push(id);
         }
     }
 
     pub(crate) fn take_woken(&mut self, out: &mut Vec<QueueId>) {
         for id in &self.woken {
-            self.queues[id.0 as usize].woken = false;
+            if let Some(queue) = self.queues.get_mut(id.0 as usize) {
+                queue.woken = false;
+            }
         }
         out.append(&mut self.woken);
+    }
+
+    pub(crate) fn take_relieved(&mut self, out: &mut Vec<ConsumerId>) {
+        out.append(&mut self.relieved);
+    }
+
+    /// Whether a consumer of a queue gets messages now.
+    pub(crate) fn serves(&mut self, queue: &Queue, id: QueueId, consumer: ConsumerId) -> bool {
+        let Some(options) = queue.options.as_deref() else {
+            return true;
+        };
+        if options.paused {
+            return false;
+        }
+        if !options.single_active_consumer || consumer == ConsumerId::SWEEPER {
+            return true;
+        }
+        let idle = self.queues.get(id.0 as usize).is_none_or(QueueState::is_idle);
+        self.singles.serves(id, consumer, idle)
+    }
+
+    /// Fewer messages of a queue are leased or being settled than before: somebody may have waited for that.
+    pub(crate) fn relax(&mut self, id: QueueId) {
+        if self.singles.is_empty() || !self.singles.is_awaited(id) {
+            return;
+        }
+        if self.queues.get(id.0 as usize).is_some_and(QueueState::is_idle) {
+            self.wake(id);
+        }
+    }
+
+    fn changed(&mut self, machine: &Machine, id: QueueId) {
+        let single = machine
+            .options(id)
+            .is_some_and(|options| options.single_active_consumer);
+        if !single {
+            self.singles.forget(id);
+        }
+        // It may have been paused, or others may have had to wait.
+        self.wake(id);
+    }
+
+    fn deleted(&mut self, id: QueueId) {
+        self.singles.forget(id);
+        self.queues.remove(id.0 as usize);
     }
 
     pub(crate) fn stats(&self, id: QueueId, queue: &Queue) -> QueueStats {
@@ -223,6 +285,8 @@ impl Dispatch {
         for effect in effects {
             match effect {
                 Effect::Failed { place } => self.failed(machine, *place),
+                Effect::QueueChanged { queue } => self.changed(machine, *queue),
+                Effect::QueueDeleted { queue } => self.deleted(*queue),
                 // Its places are among the storage effects.
                 Effect::TopicPublished { .. } => {}
             }
@@ -245,7 +309,7 @@ impl Dispatch {
 
     fn freed(&mut self, stream: StreamId, range: &Range<u64>) {
         self.notes.forget(stream, range);
-        let Some((_, lane, state)) = self.state_mut(stream) else {
+        let Some((id, lane, state)) = self.state_mut(stream) else {
             return;
         };
         let Some(holds) = state.holds_mut(lane) else { return };
@@ -253,6 +317,7 @@ impl Dispatch {
         if settled < range.end - range.start {
             self.detach(stream, range);
         }
+        self.relax(id);
     }
 
     fn failed(&mut self, machine: &Machine, place: Place) {
@@ -265,12 +330,15 @@ impl Dispatch {
             self.detach(place.stream, &range);
         }
         self.give_back(machine, place.stream, &range, machine.now());
+        if let Some((id, _)) = stream_of(place.stream) {
+            self.relax(id);
+        }
     }
 
     /// Takes messages out of wherever they are. For purges, and for what an earlier leader had proposed: the rest goes
     /// through a claim.
     fn detach(&mut self, stream: StreamId, range: &Range<u64>) {
-        let leased = self.leases.take_range(stream, range);
+        let leased = self.leases.take_range(stream, range, &mut self.relieved);
         let Some((_, lane, state)) = self.state_mut(stream) else {
             return;
         };
@@ -295,7 +363,7 @@ impl Dispatch {
     pub(crate) fn check(&self, machine: &Machine) {
         let leased = self.leases.check();
         let mut leased_here = 0;
-        for (index, queue) in machine.queues.iter().enumerate() {
+        for (index, queue) in machine.queues.numbered() {
             let id = QueueId(u32::try_from(index).unwrap());
             let state = &self.queues[index];
             let before = leased_here;

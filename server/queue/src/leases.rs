@@ -158,8 +158,8 @@ impl Leases {
         self.release(lease.consumer, 1);
     }
 
-    /// Ends the leases of all messages in a range and returns their number.
-    pub(crate) fn take_range(&mut self, stream: StreamId, range: &Range<u64>) -> u64 {
+    /// Ends the leases of all messages in a range and returns their number. Whose they were is added to `whose`.
+    pub(crate) fn take_range(&mut self, stream: StreamId, range: &Range<u64>, whose: &mut Vec<ConsumerId>) -> u64 {
         let mut taken = 0;
         while let Some((key, run)) = self.run_at(stream, range.start) {
             let part = run.first.max(range.start)..(key.1 + 1).min(range.end);
@@ -168,6 +168,7 @@ impl Leases {
             }
             self.cut(key, run, &part);
             self.release(run.consumer, length(&part));
+            whose.push(run.consumer);
             taken += part.end - part.start;
         }
         taken
@@ -311,7 +312,9 @@ mod tests {
         assert_eq!(leases.take_of(ANN), Some((STREAM, 1..4)));
         assert_eq!(leases.take_of(ANN), Some((STREAM, 5..11)));
         assert_eq!(leases.take_of(ANN), None);
-        assert_eq!(leases.take_range(STREAM, &(0..99)), 2);
+        let mut whose = Vec::new();
+        assert_eq!(leases.take_range(STREAM, &(0..99), &mut whose), 2);
+        assert_eq!(whose, [BOB]);
         assert!(leases.check().is_empty());
     }
 }

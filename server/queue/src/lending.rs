@@ -12,7 +12,7 @@ use crate::delivery::Leased;
 use crate::dispatch::Dispatch;
 use crate::leases::Leases;
 use crate::machine::Machine;
-use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id};
+use crate::place::{ConsumerId, DELAYED, LeaseNo, Place, QueueId, stream_id, stream_of};
 use crate::window::Window;
 
 /// A call that leases: for whom, until when, and what it got so far.
@@ -50,7 +50,10 @@ impl Dispatch {
         max: usize,
         out: &mut Vec<Leased>,
     ) {
-        let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
+        let Some(queue) = machine.queue_at(id).filter(|queue| self.serves(queue, id, consumer)) else {
+            return;
+        };
+        let Some(state) = self.queues.get_mut(id.0 as usize) else {
             return;
         };
         let mut loan = Loan {
@@ -112,6 +115,11 @@ impl Dispatch {
         while let Some((stream, range)) = self.leases.take_of(consumer) {
             self.back_from_lease(machine, stream, &range, now);
         }
+        if !self.singles.is_empty() {
+            for id in self.singles.end(consumer) {
+                self.wake(id);
+            }
+        }
         held
     }
 
@@ -120,5 +128,8 @@ impl Dispatch {
             state.leased -= range.end - range.start;
         }
         self.give_back(machine, stream, range, now);
+        if let Some((id, _)) = stream_of(stream) {
+            self.relax(id);
+        }
     }
 }

@@ -22,6 +22,7 @@
 
 mod claiming;
 pub mod command;
+mod dead_letters;
 mod delayed;
 mod delivery;
 mod dispatch;
@@ -30,22 +31,31 @@ mod leases;
 mod lending;
 mod looking;
 mod machine;
+mod managing;
 mod notes;
 mod once;
+mod options;
 mod outcome;
 mod place;
 mod plane;
 mod ranges;
+mod room;
 mod routing;
 mod sections;
 mod settings;
+mod single;
+mod sizes;
+mod slots;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod window;
 
+pub use dead_letters::DEAD_LETTER_SUFFIX;
 pub use delivery::{Claim, ClaimError, Handle, Leased};
 pub use machine::Machine;
+pub use managing::QueueRefusal;
+pub use options::{QueueOption, QueueOptionSet, QueueOptions};
 pub use outcome::{Effect, Outcome, QueueStats, Totals};
 pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};
 pub use plane::Plane;

@@ -11,9 +11,13 @@ use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMac
 
 use crate::command::{Command, Items, Settle};
 use crate::once::Once;
+use crate::options::QueueOptions;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{DELAYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
+use crate::room::Room;
 use crate::routing::Routing;
+use crate::sizes::Sizes;
+use crate::slots::Slots;
 use crate::snapshot;
 use crate::window::{Part, Window, remove_within};
 
@@ -31,6 +35,10 @@ pub(crate) struct Queue {
     pub(crate) windows: [Option<Box<Window>>; STREAMS],
     /// Of the messages of the delayed stream that are not done.
     pub(crate) due: BTreeMap<u64, Due>,
+    /// `None`: it has no settings of its own.
+    pub(crate) options: Option<Box<QueueOptions>>,
+    /// If it may hold so many bytes only.
+    pub(crate) sizes: Option<Box<Sizes>>,
 }
 
 impl Queue {
@@ -39,6 +47,8 @@ impl Queue {
             name,
             windows: Default::default(),
             due: BTreeMap::new(),
+            options: None,
+            sizes: None,
         }
     }
 
@@ -49,6 +59,9 @@ impl Queue {
     pub(crate) fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
         let window = self.windows[batch.lane].get_or_insert_default();
         let range = window.append(u64::from(batch.count));
+        if let Some(sizes) = &mut self.sizes {
+            sizes.append(batch.lane, window, &range, u64::from(batch.bytes));
+        }
         applied.storage.push(StorageEffect::Placed {
             stream: stream_id(id, batch.lane),
             first: Seq(range.start),
@@ -67,6 +80,15 @@ impl Queue {
             leased: 0,
             delayed,
         }
+    }
+
+    /// Takes settings of its own instead of those that it had.
+    pub(crate) fn set_options(&mut self, options: QueueOptions) {
+        match options.max_length_bytes {
+            Some(_) => drop(self.sizes.get_or_insert_default()),
+            None => self.sizes = None,
+        }
+        self.options = (options != QueueOptions::default()).then(|| Box::new(options));
     }
 
     /// Number of messages that are not done.
@@ -91,13 +113,15 @@ pub struct Machine {
     pub(crate) now: Millis,
     pub(crate) salt: Option<IdSalt>,
     pub(crate) totals: Totals,
-    pub(crate) queues: Vec<Queue>,
+    pub(crate) queues: Slots<Queue>,
     pub(crate) names: BTreeMap<Arc<str>, QueueId>,
     pub(crate) routing: Routing,
     pub(crate) once: Once,
     /// What the publish at hand consists of; kept to be filled again without an allocation.
     batches: Vec<Batch>,
     dues: Vec<Due>,
+    /// Records at its end that there is no room for.
+    refused: u64,
 }
 
 impl Machine {
@@ -157,7 +181,7 @@ impl Machine {
         if let Some(id) = self.queue(name) {
             return id;
         }
-        // 2^32 queues do not fit into memory.
+        // Nobody lives to give so many.
         let id = QueueId(u32::try_from(self.queues.len()).unwrap_or(u32::MAX));
         let name: Arc<str> = name.into();
         self.names.insert(Arc::clone(&name), id);
@@ -165,13 +189,27 @@ impl Machine {
         id
     }
 
-    /// Reads the heads of the records of a publish into `batches` and `dues`, and changes nothing else.
-    fn sort_records(&mut self, now: Millis, count: u32, records: &[u8], offset: u32) -> Result<(), DecodeError> {
+    /// Reads the heads of the records of a publish into `batches` and `dues`, those first ones that there is room for, and
+    /// changes nothing else.
+    fn sort_records(
+        &mut self,
+        now: Millis,
+        count: u32,
+        records: &[u8],
+        offset: u32,
+        mut room: Room,
+    ) -> Result<(), DecodeError> {
         self.batches.clear();
         self.dues.clear();
+        self.refused = 0;
         let mut at = 0;
         for _ in 0..count {
             let head = RecordHead::read(&records[at..])?;
+            if self.refused > 0 || !room.take(head.bytes) {
+                self.refused += 1;
+                at += head.bytes;
+                continue;
+            }
             let mut lane = usize::from(head.priority);
             if let Some(due) = head.due.filter(|due| *due > now) {
                 lane = DELAYED;
@@ -218,7 +256,16 @@ impl Machine {
             self.totals.published += u64::from(batch.count);
             runs.push(Run::new(stream_id(id, batch.lane), &range));
         }
-        Outcome::Published(runs)
+        self.make_room(id, applied);
+        if self.refused == 0 {
+            return Outcome::Published(runs);
+        }
+        self.totals.rejected += self.refused;
+        Outcome::Full {
+            queue: id,
+            published: runs,
+            refused: self.refused,
+        }
     }
 
     /// As `publish`, for one message, unless it was published before.
@@ -231,6 +278,8 @@ impl Machine {
         applied: &mut Applied<Effect>,
     ) -> Outcome {
         let id = self.declare(name);
+        let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
+        let until = remembered.map_or(until, |ms| now.plus(ms));
         if let Some(place) = self.once.find(id, key, now) {
             return Outcome::PublishedBefore(place);
         }
@@ -386,7 +435,8 @@ impl StateMachine for Machine {
                 records,
                 records_at,
             } => {
-                self.sort_records(now, count, records, offset_of(offset, records_at)?)?;
+                let room = self.room(queue);
+                self.sort_records(now, count, records, offset_of(offset, records_at)?, room)?;
                 self.publish(queue, applied)
             }
             Command::PublishOnce {
@@ -396,7 +446,8 @@ impl StateMachine for Machine {
                 record,
                 record_at,
             } => {
-                self.sort_records(now, 1, record, offset_of(offset, record_at)?)?;
+                let room = self.room(queue);
+                self.sort_records(now, 1, record, offset_of(offset, record_at)?, room)?;
                 self.publish_once(now, until, queue, key, applied)
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),
@@ -413,6 +464,7 @@ impl StateMachine for Machine {
             }
             Command::Purge(items) => self.purge(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,
+            Command::Managing(command) => self.manage(command, applied),
         };
         self.now = now;
         Ok(outcome)

@@ -87,8 +87,15 @@ impl Once {
         }
     }
 
+    /// Forgets all keys of a queue.
+    pub(crate) fn forget_queue(&mut self, queue: QueueId) {
+        for (key, first) in self.firsts.remove(&queue).unwrap_or_default() {
+            self.ends.remove(&(first.until, queue, key));
+        }
+    }
+
     /// ```text
-    /// u32 number of keys, at least 1; each, in the order of queue and key:
+    /// u32 number of keys; each, in the order of queue and key:
     ///     u32 queue, str key, u64 stream, u64 sequence, u64 until (Unix milliseconds)
     /// ```
     pub(crate) fn write(&self, out: &mut BytesMut) {
@@ -111,7 +118,6 @@ impl Once {
         const WHAT: &str = "keys of publishes";
         let mut once = Self::default();
         let count = reader.count(32, WHAT)?;
-        check(count > 0, WHAT, "there are none")?;
         let mut before = None;
         for _ in 0..count {
             let queue = QueueId(reader.u32(WHAT)?);
@@ -176,6 +182,20 @@ mod tests {
         assert_eq!(once.find(QueueId(0), "a", Millis(20)), Some(place(2)));
         once.forget_some(Millis(30));
         assert_eq!((once.firsts.len(), once.ends.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_keys_of_one_queue_are_forgotten_together() {
+        let mut once = Once::default();
+        for queue in [0, 1] {
+            once.remember(QueueId(queue), "a", place(1), Millis(10));
+            once.remember(QueueId(queue), "b", place(2), Millis(20));
+        }
+        once.forget_queue(QueueId(0));
+        once.forget_queue(QueueId(7));
+        assert_eq!((once.firsts.len(), once.ends.len()), (1, 2));
+        assert_eq!(once.find(QueueId(0), "a", Millis(0)), None);
+        assert_eq!(once.find(QueueId(1), "b", Millis(0)), Some(place(2)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What commands answer, and the figures that are replicated.
 
+use crate::managing::QueueRefusal;
 use crate::place::{Place, QueueId, Run, Runs};
 use crate::routing::RoutingRefusal;
 
@@ -12,6 +13,15 @@ pub enum Outcome {
     Declared(QueueId),
     /// Where the published records are, in their order.
     Published(Runs),
+    /// The queue has no room for the last ones of a publish.
+    Full {
+        /// The queue.
+        queue: QueueId,
+        /// Where the first ones are.
+        published: Runs,
+        /// How many there was no room for.
+        refused: u64,
+    },
     /// A message with the same key was published before: where it is, or was.
     PublishedBefore(Place),
     /// To an acknowledgement, an expiry, and failures.
@@ -46,7 +56,20 @@ pub enum Outcome {
     Routed {
         /// Number of queues that have it.
         queues: usize,
+        /// Number of queues that would have it, and had no room.
+        full: usize,
     },
+    /// A queue has the settings that were asked for.
+    QueueSet {
+        /// The queue.
+        queue: QueueId,
+        /// Whether it was created.
+        new: bool,
+    },
+    /// The number of messages that went with a queue.
+    QueueDeleted(u64),
+    /// A queue was not created, changed or deleted.
+    QueueRefused(QueueRefusal),
     /// A command about topics or exchanges that changed nothing.
     Refused(RoutingRefusal),
 }
@@ -59,6 +82,16 @@ pub enum Effect {
     Failed {
         /// The message.
         place: Place,
+    },
+    /// The settings of a queue are others.
+    QueueChanged {
+        /// The queue.
+        queue: QueueId,
+    },
+    /// There is no such queue any more.
+    QueueDeleted {
+        /// What it was.
+        queue: QueueId,
     },
     /// Messages were published to a topic. All offsets are in the data of the entry.
     TopicPublished {
@@ -77,7 +110,7 @@ pub enum Effect {
 
 /// Messages of all queues since the group was created.
 ///
-/// Always true: `published` = not done + `acked` + `expired` + `purged`. A dead letter is not counted as published
+/// Always true: `published` = not done + `acked` + `expired` + `purged` + `dropped`. A dead letter is not counted as published
 /// again, nor is one that goes back: the message goes on, in another queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -91,8 +124,12 @@ pub struct Totals {
     pub expired: u64,
     /// Moved to a dead-letter queue.
     pub dead_lettered: u64,
-    /// Removed by a purge.
+    /// Removed by a purge, or with their queue.
     pub purged: u64,
+    /// Removed from a queue that was full, to make room.
+    pub dropped: u64,
+    /// Not accepted, because a queue was full. Each copy counts that was to go to such a queue.
+    pub rejected: u64,
 }
 
 /// Messages of a queue that are not done. Each is counted once.

@@ -13,6 +13,15 @@ pub struct QueueId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId(pub u64);
 
+impl ConsumerId {
+    /// All who lease in one call and settle in another together: they have no connection that could end.
+    pub const DETACHED: Self = Self(0);
+    /// Who looks for expired messages when no consumer does.
+    pub const SWEEPER: Self = Self(1);
+    /// The first one that is neither.
+    pub const FIRST: Self = Self(2);
+}
+
 /// Number of a lease. Rises with every lease that a leader gives, and from one leadership to the next, so that a token
 /// of an earlier lease is never mistaken for the present one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -178,16 +178,10 @@ impl Plane {
         }
     }
 
-    /// When a message may be delivered again after its `attempts_after`th failure. See [`Settings::not_before`].
+    /// What applies to the messages of a queue.
     #[must_use]
-    pub fn not_before(&self, attempts_after: u32, now: Millis, jitter: u64) -> Millis {
-        self.settings.not_before(attempts_after, now, jitter)
-    }
-
-    /// Whether a message that failed `attempts_after` times is a dead letter.
-    #[must_use]
-    pub fn exhausted(&self, attempts_after: u32) -> bool {
-        self.settings.exhausted(attempts_after)
+    pub fn settings(&self, queue: QueueId) -> Settings {
+        self.settings.of(self.machine.options(queue))
     }
 
     /// Moves the end of a lease that is still held to `now` + `lease_ms`.
@@ -249,6 +243,20 @@ impl Plane {
     pub fn take_woken(&mut self, out: &mut Vec<QueueId>) {
         if let Some(dispatch) = &mut self.dispatch {
             dispatch.take_woken(out);
+        }
+    }
+
+    /// Whether all consumers of a queue have to be woken for one to come: it serves only one of them.
+    #[must_use]
+    pub fn wakes_all(&self, queue: QueueId) -> bool {
+        let dispatch = self.dispatch.as_ref();
+        dispatch.is_some_and(|dispatch| dispatch.singles.contains(queue))
+    }
+
+    /// Appends the consumers that hold less since the last call, because what they held is no more.
+    pub fn take_relieved(&mut self, out: &mut Vec<ConsumerId>) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.take_relieved(out);
         }
     }
 

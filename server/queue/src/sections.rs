@@ -12,6 +12,7 @@ use boltq_core::codec::{self, Reader};
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
+use crate::managing::snapshot as managing;
 use crate::snapshot::check;
 
 /// One part: how it is told from others, and how it is written and read.
@@ -23,7 +24,12 @@ struct Section {
 }
 
 /// In the order of their tags.
-const SECTIONS: &[Section] = &[];
+const SECTIONS: &[Section] = &[Section {
+    tag: 1,
+    is_empty: managing::is_unmanaged,
+    write: managing::write,
+    read: managing::read,
+}];
 
 fn there(machine: &Machine) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(|section| !(section.is_empty)(machine))

@@ -14,6 +14,7 @@
 //!         u64 head, u64 base
 //!         u32 number of finished ranges; each: u64 first, u64 end
 //!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
+//!     (an empty name and only bit 15 instead of streams: so many queues in a row that were deleted, as u32)
 //!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
 //! topics and exchanges, see `routing/snapshot.rs`
 //! keys of publishes, see `once.rs`
@@ -31,6 +32,7 @@ use boltq_core::limits::PRIORITY_MAX;
 use boltq_core::{DecodeError, IdSalt, Millis};
 use bytes::{BufMut, BytesMut};
 
+use crate::command::patch_u32;
 use crate::machine::{Due, Machine, Queue};
 use crate::once::Once;
 use crate::outcome::Totals;
@@ -44,8 +46,12 @@ const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
 const FORMAT_ONCE: u8 = 3;
 const FORMAT_SECTIONS: u8 = 4;
+/// Queues that were ever created. No group gets there, and far from overflow there is none to check.
+const NUMBERS_MAX: usize = 1 << 31;
+/// Instead of a set of streams: queues that were deleted.
+const GONE: u16 = 1 << 15;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
-const COUNT_MAX: u64 = 1 << 62;
+pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     let mut out = BytesMut::new();
@@ -61,14 +67,14 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
         expired,
         dead_lettered,
         purged,
+        // Among the sections.
+        dropped: _,
+        rejected: _,
     } = machine.totals;
     for total in [published, acked, nacked, expired, dead_lettered, purged] {
         out.put_u64_le(total);
     }
-    codec::put_len(&mut out, machine.queues.len());
-    for queue in &machine.queues {
-        write_queue(queue, &mut out);
-    }
+    write_queues(machine, &mut out);
     if format >= FORMAT_ROUTING {
         routing::snapshot::write(machine, &mut out);
     }
@@ -92,6 +98,28 @@ fn format_of(machine: &Machine) -> u8 {
     } else {
         FORMAT_ROUTING
     }
+}
+
+fn write_queues(machine: &Machine, out: &mut BytesMut) {
+    let count_at = out.len();
+    out.put_u32_le(0);
+    let (mut count, mut next) = (0, 0);
+    let mut put_gone = |until: usize, out: &mut BytesMut| {
+        let gone = until - next;
+        next = until + 1;
+        if gone > 0 {
+            codec::put_bytes(out, b"");
+            out.put_u16_le(GONE);
+            codec::put_len(out, gone);
+        }
+        u32::from(gone > 0)
+    };
+    for (number, queue) in machine.queues.numbered() {
+        count += put_gone(number, out) + 1;
+        write_queue(queue, out);
+    }
+    count += put_gone(machine.queues.len(), out);
+    patch_u32(out, count_at, count);
 }
 
 fn write_queue(queue: &Queue, out: &mut BytesMut) {
@@ -140,14 +168,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     machine.now = Millis(reader.u64("time")?);
     machine.salt = read_salt(&mut reader)?;
     machine.totals = read_totals(&mut reader)?;
-    // A queue is at least the length of its name and the set of its streams.
-    for id in 0..reader.count(6, "queues")? {
-        let queue = read_queue(&mut reader)?;
-        let id = QueueId(u32::try_from(id).unwrap_or(u32::MAX));
-        let twice = machine.names.insert(Arc::clone(&queue.name), id);
-        check(twice.is_none(), "queues", "two have the same name")?;
-        machine.queues.push(queue);
-    }
+    read_queues(&mut machine, &mut reader)?;
     if format >= FORMAT_ROUTING {
         routing::snapshot::read(&mut machine, &mut reader)?;
     }
@@ -166,6 +187,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     check(reader.is_empty(), "snapshot", "there are bytes behind its end")?;
     check_conservation(&machine)?;
     Ok(machine)
+}
+
+pub(crate) fn read_total(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let total = reader.u64("totals")?;
+    check(total <= COUNT_MAX, "totals", "one is higher than there can be messages")?;
+    Ok(total)
 }
 
 pub(crate) fn check(holds: bool, what: &'static str, why: &'static str) -> Result<(), DecodeError> {
@@ -189,11 +216,7 @@ fn read_salt(reader: &mut Reader<'_>) -> Result<Option<IdSalt>, DecodeError> {
 }
 
 fn read_totals(reader: &mut Reader<'_>) -> Result<Totals, DecodeError> {
-    let mut total = || {
-        let total = reader.u64("totals")?;
-        check(total <= COUNT_MAX, "totals", "one is higher than there can be messages")?;
-        Ok(total)
-    };
+    let mut total = || read_total(reader);
     Ok(Totals {
         published: total()?,
         acked: total()?,
@@ -201,12 +224,38 @@ fn read_totals(reader: &mut Reader<'_>) -> Result<Totals, DecodeError> {
         expired: total()?,
         dead_lettered: total()?,
         purged: total()?,
+        dropped: 0,
+        rejected: 0,
     })
 }
 
-fn read_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
-    let mut queue = Queue::new(reader.str("queue name")?.into());
-    let used = reader.u16("streams")?;
+fn read_queues(machine: &mut Machine, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    let mut after_gone = false;
+    // A queue is at least the length of its name and the set of its streams.
+    for _ in 0..reader.count(6, "queues")? {
+        let name = reader.str("queue name")?;
+        let used = reader.u16("streams")?;
+        if used == GONE {
+            let gone = reader.u32("deleted queues")?;
+            let as_written = name.is_empty() && gone > 0 && !after_gone;
+            check(as_written, "deleted queues", "they have a name, or are not together")?;
+            machine.queues.push_gone(gone as usize);
+        } else {
+            let id = QueueId(u32::try_from(machine.queues.len()).unwrap_or(u32::MAX));
+            let queue = read_queue(name, used, reader)?;
+            let twice = machine.names.insert(Arc::clone(&queue.name), id);
+            check(twice.is_none(), "queues", "two have the same name")?;
+            machine.queues.push(queue);
+        }
+        after_gone = used == GONE;
+        let numbered = machine.queues.len() <= NUMBERS_MAX;
+        check(numbered, "queues", "there are more than have numbers")?;
+    }
+    Ok(())
+}
+
+fn read_queue(name: &str, used: u16, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
+    let mut queue = Queue::new(name.into());
     check(used >> STREAMS == 0, "streams", "there is one that no queue has")?;
     for (lane, window) in queue.windows.iter_mut().enumerate() {
         if used & 1 << lane != 0 {
@@ -303,7 +352,8 @@ fn check_conservation(machine: &Machine) -> Result<(), DecodeError> {
         .try_fold(0u64, |sum, window| sum.checked_add(window.open_count()));
     let totals = machine.totals;
     // Each is at most 2^62.
-    let done = u128::from(totals.acked) + u128::from(totals.expired) + u128::from(totals.purged);
+    let done = [totals.acked, totals.expired, totals.purged, totals.dropped];
+    let done: u128 = done.into_iter().map(u128::from).sum();
     check(
         open.is_some_and(|open| u128::from(open) + done == u128::from(totals.published)),
         "totals",
@@ -322,7 +372,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused_without_panic(mut bytes: Vec<u8>) {
             let _ = Machine::restore(&bytes);
-            for known in [FORMAT_QUEUES, FORMAT_ROUTING] {
+            for known in FORMAT_QUEUES..=FORMAT_SECTIONS {
                 if let Some(format) = bytes.first_mut() {
                     *format = known;
                 }
@@ -468,8 +518,8 @@ mod tests {
     #[test]
     fn a_snapshot_from_the_future_is_refused_by_number() {
         let mut bytes = Machine::default().snapshot();
-        bytes[0] = 4;
+        bytes[0] = FORMAT_SECTIONS + 1;
         let error = Machine::restore(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "snapshot format: 4 is unknown to this version");
+        assert_eq!(error.to_string(), "snapshot format: 5 is unknown to this version");
     }
 }

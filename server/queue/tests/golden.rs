@@ -265,7 +265,7 @@ fn recorded_commands_about_topics_and_exchanges_lead_to_their_snapshot() {
         match name {
             "publish_topic" => assert_eq!(outcome, Outcome::PublishedTopic { queues: 2 }),
             "remove_subscription" => assert_eq!(outcome, Outcome::SubscriptionRemoved(Some(2))),
-            "publish_exchange" => assert_eq!(outcome, Outcome::Routed { queues: 1 }),
+            "publish_exchange" => assert_eq!(outcome, Outcome::Routed { queues: 1, full: 0 }),
             _ => assert!(!matches!(outcome, Outcome::Refused(_)), "{name}"),
         }
     }

@@ -3,6 +3,7 @@
 //! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
+mod defaults;
 mod state;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
 
+pub use self::defaults::DefaultTtls;
 use crate::clock::Sources;
 use crate::hub::Hub;
 
@@ -26,6 +28,19 @@ pub struct Waiters {
     /// One permit for each time that something became ready; a consumer that leaves something passes it on.
     pub ready: Notify,
     consumers: AtomicU32,
+    closed: AtomicBool,
+}
+
+impl Waiters {
+    /// Whether the queue was deleted: nothing becomes ready any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.ready.notify_waiters();
+    }
 }
 
 /// Counts a consumer of a queue while it lives.
@@ -88,6 +103,7 @@ pub struct QueuePlane {
     rooms: RwLock<BTreeMap<ConsumerId, Arc<Notify>>>,
     timer: Timer,
     hub: Arc<Hub>,
+    default_ttls: RwLock<Option<Arc<DefaultTtls>>>,
     leading: AtomicBool,
     leadership: Notify,
     /// Messages delivered since the start.
@@ -107,6 +123,29 @@ impl Timer {
             self.armed.store(at.0, Ordering::Relaxed);
             self.earlier.notify_one();
         }
+    }
+}
+
+/// Whom a change of the plane concerns.
+#[derive(Debug, Default)]
+struct Woken {
+    /// One consumer of each has to look.
+    queues: Vec<QueueId>,
+    /// All consumers of each have to look, as it serves only one of them.
+    singles: Vec<QueueId>,
+    /// They hold less than before.
+    relieved: Vec<ConsumerId>,
+}
+
+impl Woken {
+    fn take(plane: &mut Plane) -> Self {
+        let mut woken = Self::default();
+        plane.take_woken(&mut woken.queues);
+        plane.take_relieved(&mut woken.relieved);
+        woken
+            .singles
+            .extend(woken.queues.extract_if(.., |queue| plane.wakes_all(*queue)));
+        woken
     }
 }
 
@@ -134,6 +173,7 @@ impl QueuePlane {
                 earlier: Notify::new(),
             },
             hub: Arc::default(),
+            default_ttls: RwLock::default(),
             leading: AtomicBool::new(false),
             leadership: Notify::new(),
             consumed: AtomicU64::new(0),
@@ -154,16 +194,28 @@ impl QueuePlane {
 
     /// Runs `work` on the plane, then wakes consumers and timer as needed.
     pub fn with<R>(&self, work: impl FnOnce(&mut Plane) -> R) -> R {
-        let mut woken = Vec::new();
         let mut plane = self.plane.lock();
         let result = work(&mut plane);
-        plane.take_woken(&mut woken);
+        let woken = Woken::take(&mut plane);
         if let Some(next) = plane.next_tick() {
             self.timer.want(next);
         }
         drop(plane);
-        self.wake(&woken);
+        self.wake_all(woken);
         result
+    }
+
+    fn wake_all(&self, woken: Woken) {
+        self.freed(woken.relieved.into_iter());
+        if !woken.singles.is_empty() {
+            let waiters = self.waiters.read();
+            for queue in &woken.singles {
+                if let Some(waiters) = waiters.get(queue) {
+                    waiters.ready.notify_waiters();
+                }
+            }
+        }
+        self.wake(&woken.queues);
     }
 
     /// Looks at the cache.
@@ -195,16 +247,16 @@ impl QueuePlane {
     /// Lets time pass: what is due becomes ready, leases that ended are claimed. Returns the next moment, for which the
     /// timer is armed then. For the timer task alone.
     pub fn tick(&self, now: Millis, timed_out: &mut Vec<Claim>, max: usize) -> Option<Millis> {
-        let mut woken = Vec::new();
+        let mut woken = Woken::default();
         let mut plane = self.plane.lock();
         if plane.is_leading() {
             plane.tick(now, timed_out, max);
-            plane.take_woken(&mut woken);
+            woken = Woken::take(&mut plane);
         }
         let next = plane.next_tick();
         self.timer.armed.store(next.unwrap_or(Millis::MAX).0, Ordering::Relaxed);
         drop(plane);
-        self.wake(&woken);
+        self.wake_all(woken);
         next
     }
 
@@ -252,13 +304,44 @@ impl QueuePlane {
         }
     }
 
-    /// Registers a consumer of a queue.
+    /// Registers a consumer of the queue that `find` finds, if it is there. The lock is held for both, so that whoever is
+    /// registered is told when the queue is deleted.
     #[must_use]
-    pub fn attach(&self, queue: QueueId) -> Attachment {
-        let known = self.waiters.read().get(&queue).cloned();
-        let waiters = known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone());
-        waiters.consumers.fetch_add(1, Ordering::Relaxed);
-        Attachment { queue, waiters }
+    pub fn attach_to(&self, find: impl FnOnce(&Plane) -> Option<QueueId>) -> Option<Attachment> {
+        self.with(|plane| {
+            let queue = find(plane)?;
+            plane.queue_name(queue)?;
+            let known = self.waiters.read().get(&queue).cloned();
+            let waiters = known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone());
+            waiters.consumers.fetch_add(1, Ordering::Relaxed);
+            Some(Attachment { queue, waiters })
+        })
+    }
+
+    /// Tells who waits for queues that they are no more, and follows what queues say of messages without a time to live.
+    fn follow_queues(&self, plane: &Plane, effects: &[Effect]) {
+        let mut changed = false;
+        for effect in effects {
+            match effect {
+                Effect::QueueDeleted { queue } => {
+                    changed = true;
+                    if let Some(waiters) = self.waiters.write().remove(queue) {
+                        waiters.close();
+                    }
+                }
+                Effect::QueueChanged { .. } => changed = true,
+                Effect::Failed { .. } | Effect::TopicPublished { .. } => {}
+            }
+        }
+        if changed {
+            *self.default_ttls.write() = DefaultTtls::of(plane.machine());
+        }
+    }
+
+    /// What queues say of messages without a time to live; `None` if none says anything.
+    #[must_use]
+    pub fn default_ttls(&self) -> Option<Arc<DefaultTtls>> {
+        self.default_ttls.read().clone()
     }
 
     /// Consumers that are registered for a queue.
@@ -329,6 +412,7 @@ impl GroupHandler for QueuePlane {
             self.log
                 .place(entry.index, &applied.storage)
                 .map_err(|error| ApplyError::Place(error.to_string()))?;
+            self.follow_queues(plane, &applied.effects);
             Ok(outcomes)
         })
     }
@@ -337,6 +421,23 @@ impl GroupHandler for QueuePlane {
         match outcome {
             Answer::Queue(Outcome::Published(runs)) => {
                 Answer::Queue(Outcome::Published(runs.take_front(u64::from(items))))
+            }
+            Answer::Queue(Outcome::Full {
+                queue,
+                published,
+                refused,
+            }) => {
+                let own = published.take_front(u64::from(items));
+                let missing = u64::from(items).saturating_sub(own.iter().map(|run| run.count).sum());
+                *refused = refused.saturating_sub(missing);
+                Answer::Queue(match missing {
+                    0 => Outcome::Published(own),
+                    missing => Outcome::Full {
+                        queue: *queue,
+                        published: own,
+                        refused: missing,
+                    },
+                })
             }
             // Only publishes are joined.
             other => other.clone(),
@@ -356,6 +457,14 @@ impl GroupHandler for QueuePlane {
         let mut plane = self.plane.lock();
         let mut there = self.cache.write();
         *plane = Plane::new(queues, self.settings);
+        self.waiters.write().retain(|queue, waiters| {
+            let there = plane.queue_name(*queue).is_some();
+            if !there {
+                waiters.close();
+            }
+            there
+        });
+        *self.default_ttls.write() = DefaultTtls::of(plane.machine());
         *there = cache;
         *self.changes.write() = broadcast::Sender::new(CHANGES_MAX);
         Ok(())

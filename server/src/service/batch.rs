@@ -1,5 +1,6 @@
 //! Messages on their way into the log: checked, and encoded straight into the buffer that is proposed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::limits::{HEADER_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
@@ -9,6 +10,7 @@ use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
 use crate::clock::Instant;
+use crate::plane::DefaultTtls;
 
 /// A message as a door has it.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,8 @@ pub struct PublishBatch {
     received: Instant,
     /// Until when the keys of its messages are remembered.
     remembered: Millis,
+    /// What queues say of messages without a time to live.
+    default_ttls: Option<Arc<DefaultTtls>>,
     proposal: Proposal,
     queue: String,
     writer: Option<PublishWriter>,
@@ -63,11 +67,13 @@ pub struct PublishBatch {
 }
 
 impl PublishBatch {
-    /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms`.
-    pub(crate) fn new(received: Instant, dedup_ttl_ms: u64) -> Self {
+    /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms` unless their
+    /// queue says otherwise.
+    pub(crate) fn new(received: Instant, dedup_ttl_ms: u64, default_ttls: Option<Arc<DefaultTtls>>) -> Self {
         Self {
             received,
             remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
+            default_ttls,
             proposal: Proposal::new(),
             queue: String::new(),
             writer: None,
@@ -95,6 +101,7 @@ impl PublishBatch {
         if !same_queue {
             self.begin(queue);
         }
+        let message = &self.with_ttl(queue, message);
         record(self.received, message).write(headers, self.proposal.buffer());
         self.in_command += 1;
         self.messages += 1;
@@ -116,10 +123,22 @@ impl PublishBatch {
         check_size(message, headers.clone())?;
         self.end();
         begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
+        let message = &self.with_ttl(queue, message);
         record(self.received, message).write(headers, self.proposal.buffer());
         self.messages += 1;
         self.keyed += 1;
         Ok(())
+    }
+
+    /// The message, with the time to live of its queue if it has none.
+    fn with_ttl<'m>(&self, queue: &str, message: &NewMessage<'m>) -> NewMessage<'m> {
+        let mut message = *message;
+        if message.ttl_ns <= 0
+            && let Some(ttl_ns) = self.default_ttls.as_ref().and_then(|ttls| ttls.get(queue))
+        {
+            message.ttl_ns = ttl_ns;
+        }
+        message
     }
 
     /// Whether it has messages with a key.

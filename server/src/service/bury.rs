@@ -14,9 +14,6 @@ use super::error::ServiceError;
 use super::queue::Queues;
 use super::settle::{Claims, unclaim};
 
-/// Suffix of the dead-letter queue of a queue.
-pub const DEAD_LETTER_SUFFIX: &str = "_dead_letter";
-
 /// Records of one portion, in bytes; a single one may be larger.
 const PORTION_BYTES_MAX: usize = 1 << 20;
 /// Messages of one portion.
@@ -32,6 +29,9 @@ mod header {
     pub(super) const TIME: &str = "x-death-time-ms";
     pub(super) const ALL: [&str; 4] = [QUEUE, REASON, ATTEMPTS, TIME];
 }
+
+/// The header that says in which queue a message died first.
+pub(super) const QUEUE_HEADER: &str = header::QUEUE;
 
 /// Whether a message has this header because it died.
 pub(super) fn is_death_header(key: &str) -> bool {
@@ -125,33 +125,24 @@ impl Queues {
         reason: Reason,
         now: Millis,
     ) -> Result<(), ServiceError> {
-        let origin = self
-            .inner
-            .plane
-            .with(|plane| plane.queue_name(claim.queue).map(str::to_owned));
-        // A queue is never removed; but its leader may be another node by now.
-        let queue = origin.ok_or_else(|| self.not_leader())?;
+        let names = self.inner.plane.with(|plane| {
+            let queue = plane.queue_name(claim.queue)?;
+            let dead_letters = plane.machine().dead_letter_queue(queue).into_owned();
+            Some((queue.to_owned(), dead_letters))
+        });
+        let (queue, dead_letters) = names.ok_or(ServiceError::QueueDeleted)?;
         let salt = self.salt()?;
         let id = record
             .id
             .unwrap_or_else(|| salt.id(claim.place.stream, claim.place.seq));
         let attempts = claim.attempts.saturating_add(1);
         let out = proposal.begin();
-        begin_dead_letter(out, claim.place, &dead_letter_queue(&queue));
+        begin_dead_letter(out, claim.place, &dead_letters);
         // A dead letter that fails again is still one of the queue where it died first.
         let died_before = record.headers().find(|(key, _)| *key == header::QUEUE);
         let origin = died_before.map_or(queue.as_str(), |(_, first)| first);
         write_dead_letter(record, id, origin, reason, attempts, now, out);
         Ok(())
-    }
-}
-
-/// The dead letters of a dead-letter queue stay in it, so that a poison message does not grow a chain of queues.
-fn dead_letter_queue(queue: &str) -> String {
-    if queue.ends_with(DEAD_LETTER_SUFFIX) {
-        queue.to_owned()
-    } else {
-        format!("{queue}{DEAD_LETTER_SUFFIX}")
     }
 }
 

@@ -38,6 +38,54 @@ pub enum ServiceError {
         /// The name.
         queue: String,
     },
+    /// The queue was deleted while somebody waited for its messages.
+    #[error("the queue was deleted; who asks for it by name again creates a new one")]
+    QueueDeleted,
+    /// There is a queue of this name, with other settings.
+    #[error("queue {queue:?} exists with other settings; change these with UpdateQueue")]
+    QueueExists {
+        /// The name.
+        queue: String,
+    },
+    /// The queue was to be deleted only if it is empty.
+    #[error("queue {queue:?} has {messages} messages, and is to be deleted only if it has none")]
+    QueueNotEmpty {
+        /// The name.
+        queue: String,
+        /// That are not done.
+        messages: u64,
+    },
+    /// The queue belongs to a durable subscription.
+    #[error(
+        "queue {queue:?} is the backlog of subscription {subscription:?} of topic {topic:?}; delete that with \
+         DeleteSubscription"
+    )]
+    QueueIsBacklog {
+        /// The name.
+        queue: String,
+        /// The topic.
+        topic: String,
+        /// The id of the subscription.
+        subscription: String,
+    },
+    /// The queue has no room for the message. It was not stored.
+    #[error(
+        "queue {queue:?} is full ({limits}): not stored; try again when messages were consumed, or change its settings"
+    )]
+    QueueFull {
+        /// The name.
+        queue: String,
+        /// How much it may hold.
+        limits: String,
+    },
+    /// None of the queues that a message was routed to has room for it. It was not stored.
+    #[error(
+        "all {queues} queues that the message was routed to are full: not stored; try again when messages were consumed"
+    )]
+    QueuesFull {
+        /// How many there are.
+        queues: usize,
+    },
     /// There are no dead letters of this queue.
     #[error("dead letter queue {queue:?} not found")]
     DeadLettersNotFound {
@@ -164,6 +212,11 @@ impl ServiceError {
             Self::HeadersTooLarge { .. } => "HEADERS_TOO_LARGE",
             Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
             Self::QueueNotFound { .. } => "QUEUE_NOT_FOUND",
+            Self::QueueDeleted => "QUEUE_DELETED",
+            Self::QueueExists { .. } => "QUEUE_EXISTS",
+            Self::QueueNotEmpty { .. } => "QUEUE_NOT_EMPTY",
+            Self::QueueIsBacklog { .. } => "QUEUE_IS_BACKLOG",
+            Self::QueueFull { .. } | Self::QueuesFull { .. } => "QUEUE_FULL",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
             Self::ExchangeNotFound { .. } => "EXCHANGE_NOT_FOUND",
             Self::ExchangeExists { .. } => "EXCHANGE_EXISTS",
@@ -191,13 +244,21 @@ impl ServiceError {
             Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
                 Some(Duration::from_millis(100))
             }
-            Self::StorageFull | Self::NotEnoughReplicas { .. } | Self::KeysFull { .. } => Some(Duration::from_secs(1)),
+            Self::StorageFull
+            | Self::NotEnoughReplicas { .. }
+            | Self::KeysFull { .. }
+            | Self::QueueFull { .. }
+            | Self::QueuesFull { .. } => Some(Duration::from_secs(1)),
             Self::InvalidName(_)
             | Self::MessageTooLarge { .. }
             | Self::HeadersTooLarge { .. }
             | Self::InvalidArgument { .. }
             | Self::AckLevelTooLow { .. }
             | Self::QueueNotFound { .. }
+            | Self::QueueDeleted
+            | Self::QueueExists { .. }
+            | Self::QueueNotEmpty { .. }
+            | Self::QueueIsBacklog { .. }
             | Self::DeadLettersNotFound { .. }
             | Self::ExchangeNotFound { .. }
             | Self::ExchangeExists { .. }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_queue::command::Settle;
-use boltq_queue::{ClaimError, Handle as PlaneHandle, Place, QueueId};
+use boltq_queue::{ClaimError, ConsumerId, Handle as PlaneHandle, Place, QueueId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::error::ServiceError;
-use super::queue::{Queues, SWEEPER};
+use super::queue::Queues;
 use super::take::{Held, Look};
 
 /// Messages that are looked at together behind a head that has expired.
@@ -137,11 +137,11 @@ impl Queues {
     /// Whether everything that was looked at had expired.
     async fn sweep_batch(&self, queue: QueueId) -> Result<bool, ServiceError> {
         let look = Look {
-            consumer: SWEEPER,
+            consumer: ConsumerId::SWEEPER,
             queue,
             messages: LOOK_AHEAD_MESSAGES,
             deliver: 0,
-            lease_ms: SWEEP_LEASE_MS,
+            lease_ms: Some(SWEEP_LEASE_MS),
         };
         let found = self.look(look).await?;
         let more = found.looked > 0 && !found.lives;

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use boltq_core::{MessageId, Record, check_name};
-use boltq_queue::{Outcome, Place, QueueId, QueueStats, Totals, command};
+use boltq_queue::{DEAD_LETTER_SUFFIX, Outcome, Place, QueueId, QueueOptions, QueueStats, Totals, command};
 use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
 use bytes::Bytes;
 
-use super::bury::DEAD_LETTER_SUFFIX;
 use super::error::ServiceError;
 use super::queue::Queues;
 
@@ -40,6 +39,8 @@ pub struct QueueInfo {
     pub dead_letters: u64,
     /// Consumers that wait or are subscribed.
     pub consumers: u32,
+    /// The settings that it has of its own.
+    pub options: QueueOptions,
 }
 
 /// Everything at once.
@@ -95,10 +96,13 @@ impl Queues {
         self.inner.plane.is_leading()
     }
 
-    /// Attempts after the first one, before a message is a dead letter.
+    /// Attempts after the first one, before a message of a queue is a dead letter.
     #[must_use]
-    pub fn max_retry(&self) -> u32 {
-        self.inner.settings.max_retry
+    pub fn max_retry(&self, queue: &str) -> u32 {
+        self.inner.plane.with(|plane| {
+            let own = plane.queue(queue).and_then(|id| plane.machine().options(id));
+            self.inner.settings.of(own).max_retry
+        })
     }
 
     /// Time since the start.
@@ -179,7 +183,8 @@ impl Queues {
 
     fn info(&self, plane: &boltq_queue::Plane, name: String, id: QueueId, stats: QueueStats) -> QueueInfo {
         let dead = plane
-            .queue(&format!("{name}{DEAD_LETTER_SUFFIX}"))
+            .queue(&plane.machine().dead_letter_queue(&name))
+            .filter(|dead| *dead != id)
             .and_then(|id| plane.stats(id))
             .unwrap_or_default();
         QueueInfo {
@@ -188,7 +193,20 @@ impl Queues {
             delayed: stats.delayed,
             dead_letters: dead.ready + dead.leased,
             consumers: self.inner.plane.consumers(id),
+            options: plane.machine().options(id).cloned().unwrap_or_default(),
             name,
+        }
+    }
+
+    /// Where the dead letters of a queue are. Those of a dead-letter queue that has named no other are nowhere else, and so
+    /// this is a name that no queue has.
+    pub(super) fn dead_letter_queue(&self, queue: &str) -> String {
+        let plane = &self.inner.plane;
+        let dead = plane.with(|plane| plane.machine().dead_letter_queue(queue).into_owned());
+        if dead == queue {
+            format!("{queue}{DEAD_LETTER_SUFFIX}")
+        } else {
+            dead
         }
     }
 
@@ -312,7 +330,7 @@ impl Queues {
     pub async fn purge_dead_letters(&self, queue: &str) -> Result<u64, ServiceError> {
         // With the suffix, no name is empty.
         check_name(queue)?;
-        let dead = format!("{queue}{DEAD_LETTER_SUFFIX}");
+        let dead = self.dead_letter_queue(queue);
         self.purge(&dead).await.map_err(|error| match error {
             // The name was checked, and only the suffix can have made it too long.
             ServiceError::QueueNotFound { .. } | ServiceError::InvalidName(_) => {
@@ -325,7 +343,7 @@ impl Queues {
 
 /// What is said about a queue that is not there: that no queue can have this name, or that none has. Only then is the name
 /// checked, since the dead letters of a long name have one that nobody could create by hand.
-fn not_found(queue: &str) -> ServiceError {
+pub(super) fn not_found(queue: &str) -> ServiceError {
     match check_name(queue) {
         Err(error) => ServiceError::InvalidName(error),
         Ok(()) => ServiceError::QueueNotFound {

@@ -9,6 +9,7 @@ mod exchange;
 mod expiry;
 mod kv;
 mod look;
+mod managing;
 mod overview;
 mod publish;
 mod queue;
@@ -22,8 +23,9 @@ mod topic;
 
 pub(crate) use crate::clock::random;
 pub use batch::{IdempotencyKey, NewMessage, PublishBatch, duration_ns};
-pub use boltq_queue::{ExchangeKind, HeaderRule, QueueStats, Totals};
-pub use bury::DEAD_LETTER_SUFFIX;
+pub use boltq_queue::{
+    DEAD_LETTER_SUFFIX, ExchangeKind, HeaderRule, QueueOption, QueueOptionSet, QueueOptions, QueueStats, Totals,
+};
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
 pub use dead_letters::DeadLettersInfo;
 pub use error::{ServiceError, SettleError};
@@ -31,7 +33,7 @@ pub use exchange::{BindingInfo, ExchangeInfo, NewBinding, NewExchange};
 pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_MAX, WatchEnd};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use overview::{Health, Overview, overview};
-pub use publish::{Admitted, EarlyCounts, PublishCounts};
+pub use publish::{Admitted, EarlyCounts, PublishCounts, Published};
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use redrive::Redrive;
 pub use routed::{AdmittedRouted, PUBLISH_ID_HEADER, Routed, RoutedBatch, RoutingCounts, delivered_headers};

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use boltq_core::{LogIndex, MessageId};
 use boltq_log::Space;
-use boltq_queue::Outcome;
+use boltq_queue::{Outcome, QueueId};
 use boltq_raft::{Early, InSyncError, Proposal, ProposeError};
 use tokio::time::Instant;
 
 use super::batch::PublishBatch;
 use super::error::ServiceError;
+use super::managing::limits;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
 use crate::plane::Answer;
@@ -22,6 +23,38 @@ pub struct Admitted {
     messages: usize,
     level: AckLevel,
     proposal: boltq_raft::Admitted,
+}
+
+/// What became of the messages of a batch.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Of those that were stored, in their order.
+    pub ids: Vec<MessageId>,
+    /// Positions in the batch of those that were not, rising, and why. The others were stored.
+    pub refused: Vec<(usize, ServiceError)>,
+}
+
+impl Published {
+    /// One answer for each message, in order.
+    pub fn into_answers(self) -> impl Iterator<Item = Result<MessageId, ServiceError>> {
+        let count = self.ids.len() + self.refused.len();
+        let mut ids = self.ids.into_iter();
+        let mut refused = self.refused.into_iter().peekable();
+        (0..count).filter_map(move |position| match refused.next_if(|(at, _)| *at == position) {
+            Some((_, error)) => Some(Err(error)),
+            None => ids.next().map(Ok),
+        })
+    }
+}
+
+/// How many of so many messages were not stored.
+fn lost_of(answers: &[Answer], messages: u64) -> u64 {
+    let lost = answers.iter().map(|answer| match answer {
+        Answer::Queue(Outcome::Published(_) | Outcome::PublishedBefore(_)) => 0,
+        Answer::Queue(Outcome::Full { refused, .. }) => *refused,
+        _ => messages,
+    });
+    lost.sum::<u64>().min(messages)
 }
 
 /// What became of publishes that were not simply stored, since the start of this node.
@@ -62,7 +95,11 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
-        PublishBatch::new((self.inner.plane.sources().clock)(), self.inner.settings.dedup_ttl_ms)
+        PublishBatch::new(
+            (self.inner.plane.sources().clock)(),
+            self.inner.settings.dedup_ttl_ms,
+            self.inner.plane.default_ttls(),
+        )
     }
 
     /// What became of publishes.
@@ -152,13 +189,13 @@ impl Queues {
         }
     }
 
-    /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM one id for each message,
-    /// otherwise none.
+    /// Publishes a batch that has room. Returns when as much is known as its level says: at QUORUM what became of each message,
+    /// otherwise nothing.
     ///
     /// # Errors
     /// Nothing was stored, or with [`ServiceError::Stopped`] and [`ServiceError::NoMajority`] the outcome is unknown. With
     /// [`ServiceError::NotInSync`] the messages were stored.
-    pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
+    pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Published, ServiceError> {
         match admitted.level {
             AckLevel::Quorum => self.publish_stored(admitted).await,
             AckLevel::Leader => self.publish_early(admitted, Early::Logged).await,
@@ -168,13 +205,18 @@ impl Queues {
         }
     }
 
-    /// [`Queues::admit`], then [`Queues::publish_admitted`], at QUORUM.
+    /// [`Queues::admit`], then [`Queues::publish_admitted`], at QUORUM; for who takes a message that was not stored for a
+    /// failure of all.
     ///
     /// # Errors
-    /// As for both.
+    /// As for both, and [`ServiceError::QueueFull`].
     pub async fn publish(&self, batch: PublishBatch) -> Result<Vec<MessageId>, ServiceError> {
         let admitted = self.admit(batch, AckLevel::Quorum).await?;
-        self.publish_admitted(admitted).await
+        let published = self.publish_admitted(admitted).await?;
+        match published.refused.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(published.ids),
+        }
     }
 
     /// Whether this node leads, and not only in its own opinion.
@@ -182,9 +224,10 @@ impl Queues {
         self.is_leading() && self.inner.group.status().leader.is_some()
     }
 
-    async fn publish_stored(&self, admitted: Admitted) -> Result<Vec<MessageId>, ServiceError> {
+    async fn publish_stored(&self, admitted: Admitted) -> Result<Published, ServiceError> {
         let salt = self.salt()?;
         let mut ids = Vec::with_capacity(admitted.messages);
+        let mut refused = Vec::new();
         for outcome in self.stored(admitted).await? {
             match outcome {
                 Outcome::Published(runs) => ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq))),
@@ -192,10 +235,28 @@ impl Queues {
                     self.inner.publishes.repeated.fetch_add(1, Ordering::Relaxed);
                     ids.push(salt.id(place.stream, place.seq));
                 }
+                Outcome::Full {
+                    queue,
+                    published,
+                    refused: missing,
+                } => {
+                    ids.extend(published.places().map(|place| salt.id(place.stream, place.seq)));
+                    let error = self.full(queue);
+                    let next = ids.len() + refused.len();
+                    let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+                    refused.extend((0..missing).map(|n| (next + n, error.clone())));
+                }
                 _ => return Err(ServiceError::Stopped),
             }
         }
-        Ok(ids)
+        Ok(Published { ids, refused })
+    }
+
+    fn full(&self, queue: QueueId) -> ServiceError {
+        self.inner.plane.with(|plane| ServiceError::QueueFull {
+            queue: plane.queue_name(queue).unwrap_or_default().to_owned(),
+            limits: limits(plane.machine().options(queue)),
+        })
     }
 
     /// Proposes messages, and waits until as many nodes have them as is asked for.
@@ -226,22 +287,13 @@ impl Queues {
         waited.unwrap_or(Err(InSyncError::Unknown { wanted }))
     }
 
-    async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Vec<MessageId>, ServiceError> {
+    async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Published, ServiceError> {
         let (level, messages) = (admitted.level, admitted.messages as u64);
         let counts = self.inner.publishes.clone();
         let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
-            let is_stored = |answer: &Answer| {
-                matches!(
-                    answer,
-                    Answer::Queue(Outcome::Published(_) | Outcome::PublishedBefore(_))
-                )
-            };
-            let stored = |answers: &Vec<Answer>| answers.iter().all(is_stored);
-            if outcome.as_ref().is_ok_and(stored) {
-                return;
-            }
-            if let Some(counts) = counts.early(level) {
-                counts.lost.fetch_add(messages, Ordering::Relaxed);
+            let lost = outcome.map_or(messages, |answers| lost_of(&answers, messages));
+            if let Some(counts) = counts.early(level).filter(|_| lost > 0) {
+                counts.lost.fetch_add(lost, Ordering::Relaxed);
             }
         };
         let answer = async {
@@ -253,7 +305,7 @@ impl Queues {
         if let Some(counts) = self.inner.publishes.early(level) {
             counts.answered.fetch_add(messages, Ordering::Relaxed);
         }
-        Ok(Vec::new())
+        Ok(Published::default())
     }
 
     /// Counts the messages, too.

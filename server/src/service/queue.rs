@@ -57,10 +57,6 @@ pub(super) struct Inner {
 
 /// Left in the prepared files of the log when settling is refused too, in bytes.
 const RESERVE_BYTES: usize = 64 * 1024;
-/// All consumers without a connection together.
-const DETACHED: ConsumerId = ConsumerId(0);
-/// Who looks for expired messages when no consumer does.
-pub(super) const SWEEPER: ConsumerId = ConsumerId(1);
 
 /// A message and the right to settle it.
 #[derive(Debug, Clone)]
@@ -158,7 +154,7 @@ impl Queues {
                 routing,
                 started: std::time::Instant::now(),
                 stop,
-                consumers: AtomicU64::new(SWEEPER.0 + 1),
+                consumers: AtomicU64::new(ConsumerId::FIRST.0),
                 expiry: Expiry::default(),
                 burying: Semaphore::new(BURYING_MAX),
             }),
@@ -242,7 +238,7 @@ impl Queues {
     #[must_use]
     pub fn detached_consumer(&self) -> Consumer {
         Consumer {
-            id: DETACHED,
+            id: ConsumerId::DETACHED,
             queues: self.clone(),
             room: None,
         }
@@ -253,11 +249,12 @@ impl Queues {
     /// # Errors
     /// The name is not acceptable, or the queue cannot be created.
     pub async fn attach(&self, queue: &str) -> Result<Attachment, ServiceError> {
-        let id = match self.inner.plane.with(|plane| plane.queue(queue)) {
-            Some(id) => id,
-            None => self.declare(queue).await?,
-        };
-        Ok(self.inner.plane.attach(id))
+        if let Some(attachment) = self.inner.plane.attach_to(|plane| plane.queue(queue)) {
+            return Ok(attachment);
+        }
+        let id = self.declare(queue).await?;
+        let attachment = self.inner.plane.attach_to(|_| Some(id));
+        attachment.ok_or(ServiceError::QueueDeleted)
     }
 
     async fn declare(&self, queue: &str) -> Result<QueueId, ServiceError> {

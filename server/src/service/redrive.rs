@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use boltq_core::{RecordBuilder, check_name};
 use boltq_queue::command::begin_redrive;
-use boltq_queue::{Handle as PlaneHandle, Outcome, QueueId};
+use boltq_queue::{DEAD_LETTER_SUFFIX, Handle as PlaneHandle, Outcome, QueueId};
 use boltq_raft::Proposal;
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
-use super::bury::{DEAD_LETTER_SUFFIX, is_death_header};
+use super::bury::{QUEUE_HEADER, is_death_header};
 use super::error::ServiceError;
 use super::queue::{Consumer, Delivery, Queues};
 use super::settle::{Claims, unclaim};
@@ -81,7 +81,12 @@ impl Queues {
         if !self.is_leading() {
             return Err(self.not_leader());
         }
-        let dead = format!("{}{DEAD_LETTER_SUFFIX}", redrive.queue);
+        let dead = self.dead_letter_queue(&redrive.queue);
+        // Others may have named the same one.
+        let mut redrive = redrive.clone();
+        if dead != format!("{}{DEAD_LETTER_SUFFIX}", redrive.queue) {
+            redrive.headers.insert(QUEUE_HEADER.to_owned(), redrive.queue.clone());
+        }
         let found = self.inner.plane.with(|plane| {
             let id = plane.queue(&dead)?;
             Some((id, plane.stats(id)?.ready))
@@ -121,7 +126,7 @@ impl Queues {
             queue,
             messages: max,
             deliver: max,
-            lease_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
+            lease_ms: u64::try_from(LEASE.as_millis()).ok(),
         };
         let found = self.look(look).await?;
         self.confirm_lease(&found.deliveries).await?;

@@ -234,7 +234,11 @@ impl AdmittedRouted {
         let answer = |(id, command, exchange): (MessageId, usize, Option<String>)| {
             let queues = match outcomes.get(command) {
                 Some(Outcome::PublishedTopic { queues }) => *queues as usize,
-                Some(Outcome::Routed { queues }) => *queues,
+                // Nobody has it, and so it is lost unless it is published again.
+                Some(Outcome::Routed { queues: 0, full }) if *full > 0 => {
+                    return Err(ServiceError::QueuesFull { queues: *full });
+                }
+                Some(Outcome::Routed { queues, .. }) => *queues,
                 Some(Outcome::Refused(RoutingRefusal::NoExchange)) => {
                     return Err(ServiceError::ExchangeNotFound {
                         exchange: exchange.unwrap_or_default(),

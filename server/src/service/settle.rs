@@ -192,10 +192,11 @@ impl Queues {
         self.inner.plane.with(|plane| {
             for (index, claim) in claimed.iter().enumerate() {
                 let attempts = claim.attempts.saturating_add(1);
-                if reason.is_some() || plane.exhausted(attempts) {
+                let settings = plane.settings(claim.queue);
+                if reason.is_some() || settings.exhausted(attempts) {
                     dead.push((index, claim));
                 } else {
-                    let backoff = plane.not_before(attempts, now, (self.inner.plane.sources().random)());
+                    let backoff = settings.not_before(attempts, now, (self.inner.plane.sources().random)());
                     failed.push((index, claim.place, delay.map_or(backoff, |delay| after(now, delay))));
                 }
             }

@@ -100,6 +100,9 @@ impl Queues {
                 return Ok((deliveries, room));
             }
             drop(room);
+            if attachment.waiters.is_closed() {
+                return Err(ServiceError::QueueDeleted);
+            }
             tokio::select! {
                 biased;
                 () = ready => {}
@@ -120,9 +123,7 @@ impl Queues {
         if !plane.is_leading() {
             return Err(self.not_leader());
         }
-        let lease_ms = lease.map_or(self.inner.settings.ack_timeout_ms, |lease| {
-            u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
-        });
+        let lease_ms = lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
         let max = max.min(BATCH_MESSAGES_MAX);
         let until = Instant::now() + WALK_MAX;
         let mut look = Look {
@@ -185,7 +186,11 @@ impl Queues {
         let plane = &self.inner.plane;
         let mut leased = Vec::new();
         let (now, queue) = (plane.now(), look.queue);
-        plane.with(|plane| plane.lease(queue, look.consumer, look.messages, look.lease_ms, now, &mut leased));
+        plane.with(|plane| {
+            let of_queue = || plane.settings(queue).ack_timeout_ms;
+            let lease_ms = look.lease_ms.unwrap_or_else(of_queue);
+            plane.lease(queue, look.consumer, look.messages, lease_ms, now, &mut leased);
+        });
         if leased.len() == look.messages {
             // There may be more, and one wake-up came for all of it.
             plane.wake(&[queue]);
@@ -314,7 +319,8 @@ pub(super) struct Look {
     pub(super) messages: usize,
     /// That are delivered, of those that live.
     pub(super) deliver: usize,
-    pub(super) lease_ms: u64,
+    /// `None`: as the queue or the server says.
+    pub(super) lease_ms: Option<u64>,
 }
 
 /// What was there.

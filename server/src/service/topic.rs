@@ -275,7 +275,12 @@ impl Queues {
                 }
                 let backlog = Backlog {
                     consumer: self.consumer(),
-                    attachment: self.inner.plane.attach(queue),
+                    // A backlog cannot be deleted, but the subscription.
+                    attachment: self
+                        .inner
+                        .plane
+                        .attach_to(|_| Some(queue))
+                        .ok_or(ServiceError::QueueDeleted)?,
                     acknowledging: None,
                 };
                 (listening, Source::Backlog(Box::new(backlog)))

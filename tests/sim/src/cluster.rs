@@ -256,9 +256,14 @@ impl Cluster {
         }
     }
 
-    async fn revive(&self, node: &Node, why: String) {
+    async fn revive(&self, node: &Arc<Node>, why: String) {
         let index = node.index;
         if !self.occupy(index) {
+            return;
+        }
+        // Another process may run there by now: others were revived meanwhile.
+        if !self.node(index).is_some_and(|running| Arc::ptr_eq(&running, node)) {
+            self.leave(index);
             return;
         }
         note!(self.trace, "n{index} stopped by itself: {why}");

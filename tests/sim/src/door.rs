@@ -80,7 +80,8 @@ async fn publish_there(
         batch.push(&publish.queue, &message, std::iter::empty())?;
     }
     let admitted = queues.admit(batch, level).await?;
-    queues.publish_admitted(admitted).await
+    let published = queues.publish_admitted(admitted).await?;
+    Ok(published.ids)
 }
 
 /// Takes messages from a node and enters them; with their numbers.

@@ -274,7 +274,7 @@ fn all_equal(states: &[(usize, u64)]) -> Result<(), String> {
 fn balance(totals: Totals, open: u64, known: Known) -> Result<(), String> {
     let within = |(least, most): (u64, u64), figure: u64| (least..=most).contains(&figure);
     let (purged, exact) = known.purged;
-    let wrong = if totals.published != open + totals.acked + totals.expired + totals.purged {
+    let wrong = if totals.published != open + totals.acked + totals.expired + totals.purged + totals.dropped {
         "what was published is not what became of it"
     } else if !within(known.published, totals.published) {
         "clients published another number"
@@ -299,6 +299,8 @@ mod tests {
         expired: 2,
         dead_lettered: 0,
         purged: 1,
+        dropped: 0,
+        rejected: 0,
     };
     const KNOWN: Known = Known {
         published: (9, 12),

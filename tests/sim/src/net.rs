@@ -20,6 +20,11 @@ use crate::trace::Trace;
 /// Second byte of a request that appends entries, see `boltq_raft`'s wire format.
 const APPEND: u8 = 1;
 
+/// For a connection to be there, as between real nodes.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// After which a connection sends again what was lost.
+const SENT_AGAIN: Duration = Duration::from_millis(500);
+
 /// How bad the network is on links that are not cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
@@ -148,6 +153,25 @@ impl Net {
             inner.last.insert((from, to), at);
         }
         Fate::Arrives(at)
+    }
+
+    /// When the start of a transfer arrives, if a connection for it can be made.
+    fn connect_for_transfer(&self, from: usize, to: usize) -> Option<Instant> {
+        self.end(from, to)?;
+        match self.fate(from, to) {
+            Fate::Arrives(at) => Some(at),
+            Fate::Lost => None,
+        }
+    }
+
+    /// As the end of a long transfer does: what gets lost is sent again.
+    async fn get_through(&self, from: usize, to: usize) {
+        loop {
+            if let Fate::Arrives(at) = self.fate(from, to) {
+                return sleep_until(at).await;
+            }
+            sleep(SENT_AGAIN).await;
+        }
     }
 
     fn repeats(&self) -> bool {
@@ -282,23 +306,29 @@ impl Transport for Port {
         within: Duration,
     ) -> BoxFuture<'static, Result<Bytes, TransportError>> {
         let (net, from, peer, to) = (self.net.clone(), self.from, to.clone(), index(to));
-        let (answer, answered) = oneshot::channel();
-        if let (Some(end), Fate::Arrives(at)) = (net.end(from, to), net.fate(from, to)) {
-            tokio::spawn(async move {
-                sleep_until(at).await;
-                let chunks = net.chunks(from, to, chunks);
-                let received = end.process.run(end.receiver.receive_chunks(chunks)).await;
-                net.0.lock().trace.count(match received {
-                    Ok(_) => "snapshots",
-                    Err(_) => "snapshots broken off",
-                });
-                if let Fate::Arrives(at) = net.fate(to, from) {
-                    sleep_until(at).await;
-                    // Whoever asked may wait no more.
-                    let _ = answer.send(received);
-                }
+        let Some(at) = net.connect_for_transfer(from, to) else {
+            return Box::pin(async move {
+                sleep(CONNECT_MAX).await;
+                let why = "no connection in time".to_owned();
+                Err(TransportError::Unreachable { peer, why })
             });
-        }
+        };
+        let (mut answer, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            sleep_until(at).await;
+            let Some(end) = net.end(from, to) else { return };
+            let chunks = net.chunks(from, to, chunks);
+            let received = end.process.run(end.receiver.receive_chunks(chunks)).await;
+            net.0.lock().trace.count(match received {
+                Ok(_) => "snapshots",
+                Err(_) => "snapshots broken off",
+            });
+            tokio::select! {
+                () = net.get_through(to, from) => drop(answer.send(received)),
+                // Whoever asked waits no more.
+                () = answer.closed() => {}
+            }
+        });
         Box::pin(wait(peer, answered, within))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use boltq_proto::queue::v1::{CreateQueueRequest, QueueSettings};
+use boltq_tests::harness::grpc::connect;
 use serde_json::{Value, json};
 
 use super::client::{done, get, id, post, publish, refused, server, take};
@@ -114,4 +116,31 @@ fn what_takes_longer_than_a_call_may_goes_on_with_the_next() {
         (&json!(30 - count), &json!(false))
     );
     assert_eq!(payloads(admin, "jobs"), (0..30).map(Value::from).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn queues_may_have_their_dead_letters_in_one() {
+    let server = server();
+    let admin = server.admin();
+    let mut queues = connect(server.messaging()).await;
+    for queue in ["a", "b"] {
+        let settings = QueueSettings {
+            dead_letter_queue: Some("graveyard".to_owned()),
+            ..QueueSettings::default()
+        };
+        let create = CreateQueueRequest {
+            queue: queue.to_owned(),
+            settings: Some(settings),
+        };
+        queues.create_queue(create).await.unwrap();
+        kill(admin, queue, 0..1);
+    }
+    kill(admin, "c", 0..1);
+    let row = |queue, name, ready| json!({"queue": queue, "name": name, "ready": ready, "leased": 0});
+    let rows = [
+        row("a", "graveyard", 2),
+        row("b", "graveyard", 2),
+        row("c", "c_dead_letter", 1),
+    ];
+    assert_eq!(done(&get(admin, "/dead-letters"))["dead_letters"], json!(rows));
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use boltq_proto::queue::v1::{CreateQueueRequest, QueueSettings};
 use boltq_tests::harness::binary::BinaryClient;
 use boltq_tests::harness::grpc::{QueueCalls, connect, message};
 use boltq_tests::harness::{Server, ServerOptions, eventually, http};
@@ -361,4 +362,38 @@ fn what_is_refused_because_of_a_limit_says_when_to_come_again() {
     assert_eq!((response.status, response.header("retry-after")), (429, Some("1")));
     assert!(refused(&response).1.contains("queue.dedup_max_keys"));
     publish(admin, &json!({"topic": "q"}));
+}
+
+/// A queue with settings of its own shows them, and refuses what it has no room for.
+#[tokio::test]
+async fn a_queue_that_is_full_says_when_to_come_again() {
+    let server = server();
+    let admin = server.admin();
+    let settings = QueueSettings {
+        max_length: Some(1),
+        max_retry: Some(7),
+        ..QueueSettings::default()
+    };
+    let create = CreateQueueRequest {
+        queue: "small".to_owned(),
+        settings: Some(settings),
+    };
+    connect(server.messaging()).await.create_queue(create).await.unwrap();
+    publish(admin, &json!({"topic": "small"}));
+    for (path, body) in [
+        ("/publish", json!({"topic": "small"})),
+        ("/exchange/publish", json!({"routing_key": "small"})),
+    ] {
+        let response = post(admin, path, &body);
+        assert_eq!(
+            (response.status, response.header("retry-after")),
+            (429, Some("1")),
+            "{path}"
+        );
+        assert!(refused(&response).1.contains("full"), "{}", response.text());
+    }
+    let taken = take(admin, "small").unwrap();
+    assert_eq!(taken["max_retry"], 7);
+    done(&post(admin, "/ack", &json!({"id": id(&taken)})));
+    publish(admin, &json!({"topic": "small"}));
 }

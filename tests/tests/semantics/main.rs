@@ -8,6 +8,7 @@ mod leases;
 mod long_poll;
 mod order;
 mod payloads;
+mod queues;
 mod redrive;
 mod repeated;
 mod retries;

@@ -65,7 +65,7 @@ impl Machine {
             } => {
                 let batch = topic_batch(count, records, offset_of(offset, records_at)?)?;
                 let topic_at = offset_of(offset, TOPIC_AT)?;
-                self.publish_topic(topic, topic_at, batch, applied)
+                self.publish_topic(topic, topic_at, records, batch, applied)
             }
             RoutingCommand::Attach {
                 topic,
@@ -110,21 +110,28 @@ impl Machine {
                 let batch = single_record(record, "routed message", offset_of(offset, record_at)?)?;
                 let looks = self.routing.exchanges.looks_at_headers(exchange);
                 let headers = if looks { sorted_headers(record)? } else { Vec::new() };
-                self.publish_exchange(exchange, key, &headers, batch, applied)
+                self.publish_exchange(exchange, key, &headers, (record, batch), applied)
             }
         })
     }
 
-    fn publish_topic(&mut self, topic: &str, topic_at: u32, batch: Batch, applied: &mut Applied<Effect>) -> Outcome {
+    fn publish_topic(
+        &mut self,
+        topic: &str,
+        topic_at: u32,
+        records: &[u8],
+        batch: Batch,
+        applied: &mut Applied<Effect>,
+    ) -> Outcome {
         if batch.count == 0 {
             return Outcome::PublishedTopic { queues: 0 };
         }
         let mut queues = 0;
-        for (_, Subscription { queue: id, .. }) in self.routing.topics.subscriptions(topic) {
-            self.queues[id.0 as usize].append(id, batch, applied);
-            queues += 1;
+        let subscriptions = self.routing.topics.subscriptions(topic);
+        let backlogs: Vec<_> = subscriptions.map(|(_, subscription)| subscription.queue).collect();
+        for id in backlogs {
+            queues += u32::from(self.append_copies(id, records, batch, applied));
         }
-        self.totals.published += u64::from(batch.count) * u64::from(queues);
         applied.effects.push(Effect::TopicPublished {
             topic: topic_at,
             // Its length was read from a u32.
@@ -175,7 +182,7 @@ impl Machine {
     }
 
     /// All messages of a queue that are not done.
-    fn open_runs(&self, id: QueueId) -> Vec<Run> {
+    pub(crate) fn open_runs(&self, id: QueueId) -> Vec<Run> {
         let Some(queue) = self.queue_at(id) else {
             return Vec::new();
         };
@@ -201,7 +208,7 @@ impl Machine {
         exchange: &str,
         key: &str,
         headers: &[(&str, &str)],
-        batch: Batch,
+        (record, batch): (&[u8], Batch),
         applied: &mut Applied<Effect>,
     ) -> Outcome {
         let mut to = BTreeSet::new();
@@ -210,11 +217,15 @@ impl Machine {
         } else if let Err(refusal) = self.routing.exchanges.route(exchange, key, headers, &mut to) {
             return Outcome::Refused(refusal);
         }
-        for id in &to {
-            self.queues[id.0 as usize].append(*id, batch, applied);
+        let wanted = to.len();
+        let have = to
+            .into_iter()
+            .filter(|id| self.append_copies(*id, record, batch, applied));
+        let queues = have.count();
+        Outcome::Routed {
+            queues,
+            full: wanted - queues,
         }
-        self.totals.published += to.len() as u64;
-        Outcome::Routed { queues: to.len() }
     }
 }
 

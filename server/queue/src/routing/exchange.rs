@@ -100,6 +100,15 @@ impl Exchange {
         removed
     }
 
+    /// Removes all bindings with this queue, at the cost of the keys that there are.
+    pub(super) fn unbind_queue(&mut self, queue: QueueId) {
+        let of_queue = self.bindings.iter().filter(|(_, queues)| queues.contains_key(&queue));
+        let keys: Vec<_> = of_queue.map(|(key, _)| Arc::clone(key)).collect();
+        for key in keys {
+            self.unbind(&key, queue);
+        }
+    }
+
     /// Adds the queues that a message goes to. `headers` are in the order of their keys.
     pub(super) fn choose(&self, key: &str, headers: &[(&str, &str)], to: &mut BTreeSet<QueueId>) {
         let mut add = |key: &str| {

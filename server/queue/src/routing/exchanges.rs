@@ -58,6 +58,13 @@ impl Exchanges {
         self.exchanges.remove(name).map(drop).ok_or(RoutingRefusal::NoExchange)
     }
 
+    /// Removes all bindings to a queue.
+    pub(crate) fn unbind_queue(&mut self, queue: QueueId) {
+        for exchange in self.exchanges.values_mut() {
+            exchange.unbind_queue(queue);
+        }
+    }
+
     /// Adds the queues that a message goes to. Where nothing matches, the alternate is asked, and its alternate, as long as
     /// there are any; not for ever, as they may lead back.
     pub(super) fn route(

@@ -52,6 +52,11 @@ impl Topics {
         self.topics.get(topic)?.get(id).copied()
     }
 
+    /// The topic and the id of the subscription that a queue is the backlog of.
+    pub(crate) fn backlog(&self, queue: QueueId) -> Option<(&str, &str)> {
+        self.backlogs.get(&queue).map(|(topic, id)| (&**topic, &**id))
+    }
+
     /// Refuses a backlog that another subscription has.
     pub(super) fn check_backlog(&self, topic: &str, id: &str, queue: QueueId) -> Result<(), RoutingRefusal> {
         match self.backlogs.get(&queue) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::fixture::{Fixture, Message, dead_letter, fail, publish, settle, token};
 use super::routing::{attach, publish_exchange, publish_topic, written};
 use crate::command::{self, Settle};
-use crate::{ExchangeKind, HeaderRule, Machine};
+use crate::{ExchangeKind, HeaderRule, Machine, QueueOptionSet, QueueOptions};
 
 /// A command of every kind, with something for each to act on.
 fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
@@ -21,8 +21,9 @@ fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
     crate::command::purge(&mut purge, &[places[0].into(), places[2].into()]);
     let mut declare = bytes::BytesMut::new();
     crate::command::declare(&mut declare, "other");
-    let routing = routing_commands();
-    for command in &routing {
+    let mut others = routing_commands();
+    others.extend(managing_commands());
+    for command in &others {
         fixture.apply(command);
     }
     let commands = [
@@ -34,8 +35,23 @@ fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
         purge,
         declare,
     ];
-    let commands = commands.into_iter().chain(routing);
+    let commands = commands.into_iter().chain(others);
     commands.map(|command| command.to_vec()).collect()
+}
+
+/// Each kind of command that sets or deletes a queue.
+fn managing_commands() -> Vec<bytes::BytesMut> {
+    let options = QueueOptions {
+        max_length: Some(9),
+        dead_letter_queue: Some("dead".into()),
+        paused: true,
+        ..QueueOptions::default()
+    };
+    vec![
+        written(|out| command::create_queue(out, "new", &options)),
+        written(|out| command::change_queue(out, "q", QueueOptionSet::ALL, &options)),
+        written(|out| command::delete_queue(out, "new", true)),
+    ]
 }
 
 /// Each kind of command about topics and exchanges, the removals last.
@@ -118,7 +134,7 @@ fn use_it(machine: Machine, commands: &[Vec<u8>], now: Millis) {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_command_or_refused(tag in 0u8..18, mut bytes: Vec<u8>, time: u64, offset: u32) {
+    fn any_bytes_are_a_command_or_refused(tag in 0u8..34, mut bytes: Vec<u8>, time: u64, offset: u32) {
         let mut fixture = Fixture::new();
         commands(&mut fixture);
         bytes.insert(0, tag);

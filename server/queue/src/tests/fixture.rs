@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use crate::command::{self, FailWriter, PublishWriter, Settle, SettleWriter};
 use crate::{Claim, ConsumerId, Effect, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, QueueStats, Settings};
 
-pub(super) const ANN: ConsumerId = ConsumerId(1);
-pub(super) const BOB: ConsumerId = ConsumerId(2);
+pub(super) const ANN: ConsumerId = ConsumerId(11);
+pub(super) const BOB: ConsumerId = ConsumerId(12);
 /// Length of the leases in the rules.
 pub(super) const LEASE_MS: u64 = 30_000;
 
@@ -175,7 +175,10 @@ impl Fixture {
     /// Fails a delivery; it may come back after the backoff.
     pub(super) fn nack(&mut self, handle: Handle) {
         let claim = self.claim(handle);
-        let not_before = self.plane.not_before(claim.attempts + 1, self.now, 0);
+        let not_before = self
+            .plane
+            .settings(claim.queue)
+            .not_before(claim.attempts + 1, self.now, 0);
         let outcome = self.apply(&fail(&[claim.place], not_before));
         assert_eq!(outcome, done(1));
     }

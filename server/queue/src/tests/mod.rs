@@ -3,6 +3,7 @@
 mod decoding;
 mod fixture;
 mod leadership;
+mod managing;
 mod model;
 mod once;
 mod random;

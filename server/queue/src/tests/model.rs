@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use boltq_core::{Millis, StorageEffect};
 
+mod managing;
+
 use super::fixture::Message;
 use crate::place::{DELAYED, stream_id};
-use crate::{Claim, ClaimError, ConsumerId, Handle, LeaseNo, Leased, Place, QueueId, QueueStats, Run, Totals};
+use crate::{
+    Claim, ClaimError, ConsumerId, Handle, LeaseNo, Leased, Place, QueueId, QueueOptions, QueueStats, Run, Totals,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -63,6 +67,9 @@ pub(super) struct Model {
     heads: BTreeMap<(u32, usize), u64>,
     /// Keys of publishes, with their messages and how long they are remembered.
     pub(super) keys: Vec<(QueueId, &'static str, Place, Millis)>,
+    options: BTreeMap<QueueId, QueueOptions>,
+    /// Of a queue that serves one consumer at a time, the one whose turn it is, and whether that has ended.
+    turns: BTreeMap<QueueId, (ConsumerId, bool)>,
 }
 
 impl Model {
@@ -227,6 +234,7 @@ impl Model {
 
     /// A new leader: leases and claims are gone.
     pub(super) fn lead(&mut self, now: Millis) {
+        self.turns.clear();
         for entry in &mut self.entries {
             entry.expires = None;
             entry.state = match entry.state {

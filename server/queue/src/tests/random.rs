@@ -1,6 +1,8 @@
 //! Random commands and calls against the model. After every step: nobody holds what another holds, messages are
 //! conserved, order and figures are those of the model, records are freed once, and the state survives a snapshot.
 
+mod managing;
+
 use boltq_core::{Applied, Millis, StateMachine, Term};
 use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
@@ -9,10 +11,13 @@ use proptest::sample::Index;
 use super::fixture::{Message, SETTINGS, dead_letter, fail, publish, publish_once, settle};
 use super::model::{Model, State, Store};
 use crate::command::{self, Settle};
-use crate::{ClaimError, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, Run};
+use crate::{
+    ClaimError, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, QueueOptionSet, QueueOptions, Run,
+};
 
 const QUEUES: [&str; 3] = ["a", "b", "a_dead_letter"];
-const CONSUMERS: u64 = 3;
+/// Those without a connection and the sweeper are the first two.
+const CONSUMERS: u64 = 4;
 /// Bytes of the entry in front of the command.
 const OFFSET: u32 = 11;
 
@@ -47,6 +52,10 @@ enum Step {
     EndPurge(bool),
     /// What an earlier leader had proposed is applied.
     Foreign(How, Vec<Index>),
+    /// Some settings of a queue change.
+    Change(usize, QueueOptionSet, QueueOptions),
+    /// A queue is deleted, and there is a new one of its name.
+    Renew(usize),
     Lead,
     FailOver,
 }
@@ -93,6 +102,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..3).prop_map(Step::BeginPurge),
         2 => any::<bool>().prop_map(Step::EndPurge),
         1 => (how(), some).prop_map(|(how, messages)| Step::Foreign(how, messages)),
+        2 => managing::change(),
+        1 => (0usize..3).prop_map(Step::Renew),
         1 => Just(Step::Lead),
         1 => Just(Step::FailOver),
     ]
@@ -100,6 +111,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     plane: Plane,
+    /// Of the queues.
+    ids: [QueueId; 3],
     /// Another replica. It is snapshotted and restored before every command.
     replica: Machine,
     model: Model,
@@ -119,6 +132,7 @@ impl World {
     fn new() -> Self {
         let mut world = Self {
             plane: Plane::new(Machine::default(), SETTINGS),
+            ids: [QueueId(0), QueueId(1), QueueId(2)],
             replica: Machine::default(),
             model: Model::default(),
             store: Store::default(),
@@ -174,7 +188,7 @@ impl World {
                 consumer,
                 max,
                 ms,
-            } => self.lease(QueueId(u32::try_from(queue).unwrap()), ConsumerId(consumer), max, ms),
+            } => self.lease(self.ids[queue], ConsumerId(consumer), max, ms),
             Step::Claim(index, by_place) => {
                 if let Some(Leased { place, lease, .. }) = delivery(index) {
                     self.claim(if by_place {
@@ -221,6 +235,7 @@ impl World {
                 }
             }
             Step::ReleaseConsumer(consumer) => {
+                self.model.end_turns(ConsumerId(consumer));
                 let released = self.plane.release_consumer(ConsumerId(consumer), now);
                 let held = self.model.give_back(
                     now,
@@ -237,8 +252,10 @@ impl World {
                 }
             }
             Step::Pass(ms) => self.pass(ms),
-            Step::BeginPurge(queue) => self.begin_purge(QueueId(u32::try_from(queue).unwrap())),
+            Step::BeginPurge(queue) => self.begin_purge(self.ids[queue]),
             Step::EndPurge(apply) => self.end_purge(apply),
+            Step::Change(queue, which, options) => self.change(queue, which, options),
+            Step::Renew(queue) => self.renew(queue),
             Step::Lead => {
                 self.plane.lead(self.term, now);
                 self.model.lead(now);
@@ -267,41 +284,51 @@ impl World {
             due: delay.map(|ms| self.now.plus(ms)),
         };
         let messages: Vec<_> = messages.iter().map(message).collect();
-        let (outcome, _) = self.apply(&publish(QUEUES[queue], &messages));
-        let id = QueueId(u32::try_from(queue).unwrap());
-        let append = |message: &Message| self.model.append(id, *message, self.now);
-        let expected: Vec<_> = messages.iter().map(append).collect();
-        let Outcome::Published(runs) = outcome else {
-            panic!("{outcome:?}");
+        let (outcome, freed) = self.apply(&publish(QUEUES[queue], &messages));
+        self.published(self.ids[queue], &messages, &outcome, &freed);
+    }
+
+    /// Compares what a publish has answered and freed, and returns where the messages are.
+    fn published(&mut self, id: QueueId, messages: &[Message], outcome: &Outcome, freed: &[Place]) -> Vec<Place> {
+        let (places, refused) = self.model.publish(id, messages, self.now);
+        let (runs, told) = match outcome {
+            Outcome::Published(runs) => (runs, 0),
+            Outcome::Full {
+                queue,
+                published,
+                refused,
+            } => {
+                assert!(*queue == id && *refused > 0);
+                (published, *refused)
+            }
+            other => panic!("{other:?}"),
         };
-        assert_eq!(runs.places().collect::<Vec<_>>(), expected);
-        self.model.totals.published += messages.len() as u64;
+        assert_eq!((runs.places().collect::<Vec<_>>(), told), (places.clone(), refused));
+        assert_eq!(freed, self.model.make_room(id));
+        places
     }
 
     fn publish_once(&mut self, queue: usize, key: &'static str, delay: Option<u64>, remembered_ms: u64) {
         let (priority, due) = (0, delay.map(|ms| self.now.plus(ms)));
         let message = Message { priority, due };
         let until = self.now.plus(remembered_ms);
-        let (outcome, _) = self.apply(&publish_once(until, QUEUES[queue], key, message));
-        let id = QueueId(u32::try_from(queue).unwrap());
+        let (outcome, freed) = self.apply(&publish_once(until, QUEUES[queue], key, message));
+        let id = self.ids[queue];
         if let Some(place) = self.model.published_with(id, key, self.now) {
             assert_eq!(outcome, Outcome::PublishedBefore(place));
             return;
         }
-        let place = self.model.append(id, message, self.now);
-        let Outcome::Published(runs) = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!(runs.places().collect::<Vec<_>>(), [place]);
-        self.model.totals.published += 1;
-        self.model.keys.push((id, key, place, until));
+        if let [place] = self.published(id, &[message], &outcome, &freed)[..] {
+            self.model.keys.push((id, key, place, until));
+        }
     }
 
     fn lease(&mut self, queue: QueueId, consumer: ConsumerId, max: usize, ms: u64) {
         let mut leased = Vec::new();
         self.plane.lease(queue, consumer, max, ms, self.now, &mut leased);
         let mut expected = self.model.ready(queue);
-        expected.truncate(max);
+        let served = self.model.serves(queue, consumer);
+        expected.truncate(if served { max } else { 0 });
         assert_eq!(leased.iter().map(|leased| leased.place).collect::<Vec<_>>(), expected);
         let numbers = self.deliveries.iter().chain(&leased).map(|leased| leased.lease);
         assert!(numbers.clone().zip(numbers.skip(1)).all(|(one, next)| one < next));
@@ -371,7 +398,7 @@ impl World {
         let message = Message { priority: 3, due: None };
         let (outcome, freed) = self.apply(&dead_letter(place, QUEUES[2], message));
         let (done, _) = self.model.finish(&[place]);
-        let moved = done.first().map(|_| self.model.append(QueueId(2), message, self.now));
+        let moved = done.first().map(|_| self.model.append(self.ids[2], message, self.now));
         assert_eq!((outcome, freed), (Outcome::DeadLettered(moved), done));
         self.model.totals.dead_lettered += u64::from(moved.is_some());
     }
@@ -421,7 +448,10 @@ impl World {
         assert_eq!(totals, self.model.totals);
         let open = self.plane.machine().open_count();
         assert_eq!((open, self.store.live_count()), (self.model.open_count(), open));
-        assert_eq!(totals.published, open + totals.acked + totals.expired + totals.purged);
+        assert_eq!(
+            totals.published - open,
+            totals.acked + totals.expired + totals.purged + totals.dropped
+        );
         for (_, id, stats) in self.plane.queues() {
             assert_eq!(stats, self.model.stats(id));
             let mut peeked = Vec::new();

@@ -85,7 +85,7 @@ impl Fixture {
 }
 
 fn routed(queues: usize) -> Outcome {
-    Outcome::Routed { queues }
+    Outcome::Routed { queues, full: 0 }
 }
 
 #[test]

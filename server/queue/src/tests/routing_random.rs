@@ -386,7 +386,13 @@ impl World {
                 chosen
             }
         };
-        assert_eq!(outcome, Outcome::Routed { queues: wanted.len() });
+        assert_eq!(
+            outcome,
+            Outcome::Routed {
+                queues: wanted.len(),
+                full: 0
+            }
+        );
         wanted.iter().for_each(|queue| self.append(queue, priority));
     }
 

@@ -68,7 +68,10 @@ fn after_the_last_retry_the_message_is_a_dead_letter() {
         let leased = fixture.lease("q", ANN, 1)[0];
         assert_eq!(leased.attempts, attempts);
         let claim = fixture.claim(token(leased));
-        assert_eq!(fixture.plane.exhausted(claim.attempts + 1), attempts == 2);
+        assert_eq!(
+            fixture.plane.settings(claim.queue).exhausted(claim.attempts + 1),
+            attempts == 2
+        );
         if attempts < 2 {
             fixture.apply(&fail(&[claim.place], fixture.now));
         } else {

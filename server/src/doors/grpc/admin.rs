@@ -41,6 +41,8 @@ impl AdminService for AdminDoor {
             nacked,
             expired: stats.totals.expired,
             dead_lettered: stats.totals.dead_lettered,
+            dropped: stats.totals.dropped,
+            rejected: stats.totals.rejected,
             uptime: prost_types::Duration::try_from(stats.uptime).ok(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             storage: Some(StorageStats {

@@ -20,11 +20,19 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::UnknownExchangeType { .. }
         | ServiceError::InvalidArgument { .. } => Code::InvalidArgument,
         ServiceError::QueueNotFound { .. }
+        | ServiceError::QueueDeleted
         | ServiceError::DeadLettersNotFound { .. }
         | ServiceError::ExchangeNotFound { .. }
         | ServiceError::SubscriptionNotFound { .. } => Code::NotFound,
-        ServiceError::ExchangeExists { .. } | ServiceError::BacklogTaken { .. } => Code::FailedPrecondition,
-        ServiceError::StorageFull | ServiceError::KeysFull { .. } => Code::ResourceExhausted,
+        ServiceError::QueueExists { .. } => Code::AlreadyExists,
+        ServiceError::ExchangeExists { .. }
+        | ServiceError::BacklogTaken { .. }
+        | ServiceError::QueueNotEmpty { .. }
+        | ServiceError::QueueIsBacklog { .. } => Code::FailedPrecondition,
+        ServiceError::StorageFull
+        | ServiceError::KeysFull { .. }
+        | ServiceError::QueueFull { .. }
+        | ServiceError::QueuesFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
         | ServiceError::NoMajority
         | ServiceError::NotEnoughReplicas { .. }

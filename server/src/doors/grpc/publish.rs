@@ -224,11 +224,16 @@ impl AdmittedBurst {
             Err(error) => Err(error),
         };
         match published {
-            Ok(ids) => {
-                let mut ids = ids.as_slice();
-                let answer = |request: Encoded| {
+            Ok(published) => {
+                let mut ids = published.ids.as_slice();
+                let mut refused = published.refused.as_slice();
+                let mut begin = 0;
+                let answer = |mut request: Encoded| {
+                    let end = begin + request.stored;
+                    let (here, later) = refused.split_at(refused.partition_point(|(position, _)| *position < end));
+                    request.refuse(here.iter().map(|(position, error)| (position - begin, error)));
                     let (own, others) = ids.split_at(request.stored.min(ids.len()));
-                    ids = others;
+                    (begin, ids, refused) = (end, others, later);
                     Ok(request.succeeded(own))
                 };
                 self.requests.into_iter().map(answer).collect()
@@ -244,6 +249,20 @@ impl AdmittedBurst {
 }
 
 impl Encoded {
+    /// Messages at these positions among those that are in the proposal were not stored.
+    fn refuse<'e>(&mut self, refused: impl Iterator<Item = (usize, &'e ServiceError)>) {
+        let before: Vec<usize> = self.failures.iter().map(|failure| failure.index as usize).collect();
+        for (position, error) in refused {
+            // In the batch, those count that did not get into the proposal.
+            let index = before
+                .iter()
+                .fold(position, |index, failed| index + usize::from(*failed <= index));
+            self.failures.push(publish_failure(index, error));
+            self.stored -= 1;
+        }
+        self.failures.sort_by_key(|failure| failure.index);
+    }
+
     fn succeeded(self, ids: &[MessageId]) -> PublishStreamResponse {
         PublishStreamResponse {
             batch: self.number,
@@ -298,6 +317,28 @@ fn spread(ids: &[MessageId], failures: &[PublishFailure]) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_refused_late_is_named_by_its_place_in_the_batch() {
+        let full = ServiceError::QueuesFull { queues: 1 };
+        let mut request = Encoded {
+            number: 1,
+            level: AckLevel::Quorum,
+            stored: 4,
+            failures: [0, 3]
+                .map(|index| publish_failure(index, &ServiceError::StorageFull))
+                .into(),
+        };
+        request.refuse([1, 3].map(|position| (position, &full)).into_iter());
+        let indexes: Vec<u32> = request.failures.iter().map(|failure| failure.index).collect();
+        // Of 0 to 5, those in the proposal are 1, 2, 4 and 5.
+        assert_eq!((request.stored, indexes), (2, vec![0, 2, 3, 5]));
+        let reasons = request.failures.iter().map(|failure| failure.reason.as_str());
+        assert_eq!(
+            reasons.collect::<Vec<_>>(),
+            ["STORAGE_FULL", "QUEUE_FULL", "STORAGE_FULL", "QUEUE_FULL"]
+        );
+    }
 
     #[test]
     fn refused_messages_leave_a_gap_in_the_ids() {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_proto::queue::v1::queue_service_server::QueueService;
 use boltq_proto::queue::v1::{
-    AckRequest, AckResponse, ConsumeRequest, ConsumeResponse, ExtendLeaseRequest, ExtendLeaseResponse, GetQueueRequest,
+    AckRequest, AckResponse, ConsumeRequest, ConsumeResponse, CreateQueueRequest, CreateQueueResponse,
+    DeleteQueueRequest, DeleteQueueResponse, ExtendLeaseRequest, ExtendLeaseResponse, GetQueueRequest,
     GetQueueResponse, ListQueuesRequest, ListQueuesResponse, NackRequest, NackResponse, PeekRequest, PeekResponse,
     PublishRequest, PublishResponse, PublishStreamRequest, PublishStreamResponse, PurgeDeadLettersRequest,
     PurgeDeadLettersResponse, PurgeQueueRequest, PurgeQueueResponse, Queue, RedriveDeadLettersRequest,
-    RedriveDeadLettersResponse, SubscribeRequest, SubscribeResponse,
+    RedriveDeadLettersResponse, SubscribeRequest, SubscribeResponse, UpdateQueueRequest, UpdateQueueResponse,
 };
 use bytes::Bytes;
 use futures_util::Stream;
@@ -19,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
-use super::{publish, redrive, subscribe};
+use super::{publish, redrive, settings, subscribe};
 use crate::doors::bounds::{PAGE_DEFAULT, PEEK_DEFAULT};
 use crate::doors::intake::{Hold, Reader};
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
@@ -155,6 +156,38 @@ impl QueueService for QueueDoor {
         )))
     }
 
+    async fn create_queue(
+        &self,
+        request: Request<CreateQueueRequest>,
+    ) -> Result<Response<CreateQueueResponse>, Status> {
+        let request = request.into_inner();
+        let options = settings::read(request.settings.unwrap_or_default())?;
+        let (info, created) = self.queues.create_queue(&request.queue, &options).await?;
+        let queue = Some(queue(info));
+        Ok(Response::new(CreateQueueResponse { queue, created }))
+    }
+
+    async fn update_queue(
+        &self,
+        request: Request<UpdateQueueRequest>,
+    ) -> Result<Response<UpdateQueueResponse>, Status> {
+        let request = request.into_inner();
+        let options = settings::read(request.settings.unwrap_or_default())?;
+        let which = settings::read_mask(request.update_mask.as_ref(), &options)?;
+        let info = self.queues.update_queue(&request.queue, which, &options).await?;
+        let queue = Some(queue(info));
+        Ok(Response::new(UpdateQueueResponse { queue }))
+    }
+
+    async fn delete_queue(
+        &self,
+        request: Request<DeleteQueueRequest>,
+    ) -> Result<Response<DeleteQueueResponse>, Status> {
+        let request = request.into_inner();
+        let deleted_messages = self.queues.delete_queue(&request.queue, request.if_empty).await?;
+        Ok(Response::new(DeleteQueueResponse { deleted_messages }))
+    }
+
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
         let request = request.into_inner();
         let page_size = convert::count(request.page_size, "page_size", PAGE_DEFAULT, BATCH_MESSAGES_MAX)?;
@@ -214,5 +247,6 @@ fn queue(info: QueueInfo) -> Queue {
         delayed: info.delayed,
         dead_letters: info.dead_letters,
         consumers: info.consumers,
+        settings: Some(settings::write(info.options)),
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Shown<'a> {
     pub(super) id: MessageId,
     /// Failed ones so far.
     pub(super) attempts: u32,
+    /// Attempts after the first one, of any message of the queue.
+    pub(super) max_retry: u32,
     pub(super) record: &'a Record,
 }
 
@@ -25,19 +27,17 @@ pub(super) struct Shown<'a> {
 pub(super) struct Form {
     /// Older servers show payloads as the base64 of their text, also those that are JSON.
     base64: bool,
-    /// Attempts after the first one, of any message of the queue.
-    max_retry: u32,
 }
 
 impl Form {
     /// As `payload` asks for.
-    pub(super) fn of(query: &Parameters, max_retry: u32) -> Result<Self, Refusal> {
+    pub(super) fn of(query: &Parameters) -> Result<Self, Refusal> {
         let base64 = match query.text("payload") {
             "" | "json" => false,
             "base64" => true,
             _ => return Err(Refusal::bad_request("payload is json or base64")),
         };
-        Ok(Self { base64, max_retry })
+        Ok(Self { base64 })
     }
 
     /// Appends the object. Of the members behind `delivery_count`, those are left out that say nothing.
@@ -60,7 +60,7 @@ impl Form {
         let always = [
             (r#","timestamp":"#, record.published_ns),
             (r#","retry":"#, attempts),
-            (r#","max_retry":"#, u64::from(self.max_retry)),
+            (r#","max_retry":"#, u64::from(shown.max_retry)),
             (r#","delivery_count":"#, attempts),
         ];
         for (name, number) in always {
@@ -143,9 +143,10 @@ mod tests {
             queue: "q",
             id: MessageId([7; 16]),
             attempts: 2,
+            max_retry: 5,
             record,
         };
-        Form { base64, max_retry: 5 }.put(&mut out, message);
+        Form { base64 }.put(&mut out, message);
         serde_json::from_slice(&out).unwrap()
     }
 

@@ -59,7 +59,21 @@ fn messages(out: &mut Exposition, stats: &Stats) {
         "Messages discarded at the end of their time to live.",
         totals.expired,
     );
-    out.counter("boltq_messages_purged", "Messages removed by a purge.", totals.purged);
+    out.counter(
+        "boltq_messages_purged",
+        "Messages removed by a purge or with their queue.",
+        totals.purged,
+    );
+    out.counter(
+        "boltq_messages_dropped",
+        "Messages removed from full queues to make room.",
+        totals.dropped,
+    );
+    out.counter(
+        "boltq_messages_rejected",
+        "Messages, or copies of them, that were not stored because a queue was full.",
+        totals.rejected,
+    );
     out.counter(
         "boltq_retry_count",
         "Failed attempts after which a message was to be tried again.",

@@ -47,7 +47,7 @@ pub(super) fn published(id: MessageId) -> Response {
 pub(super) async fn consume(State(door): State<AdminDoor>, client: Client, query: Parameters) -> Answer {
     let queue = query.text("topic");
     required(queue, TOPIC_REQUIRED)?;
-    let form = Form::of(&query, door.queues.max_retry())?;
+    let form = Form::of(&query)?;
     let wait = query.duration("wait", WAIT_MAX)?;
     let consumer = door.queues.detached_consumer();
     let room = || hold(client.as_ref(), ANSWER_JSON_BYTES_MAX);
@@ -62,6 +62,7 @@ pub(super) async fn consume(State(door): State<AdminDoor>, client: Client, query
             queue,
             id: delivery.id,
             attempts: delivery.attempts,
+            max_retry: door.queues.max_retry(queue),
             record: &delivery.record,
         };
         form.put(&mut body, message);

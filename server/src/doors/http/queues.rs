@@ -58,11 +58,12 @@ pub(super) async fn list(State(door): State<AdminDoor>, query: Parameters) -> An
 pub(super) async fn peek(State(door): State<AdminDoor>, client: Client, query: Parameters) -> Answer {
     let queue = query.text("queue");
     required(queue, QUEUE_REQUIRED)?;
-    let form = Form::of(&query, door.queues.max_retry())?;
+    let form = Form::of(&query)?;
     let max = query.count("max_messages", PEEK_DEFAULT, BATCH_MESSAGES_MAX)?;
     begin_look(&door, &query).await?;
     let room = hold(client.as_ref(), ANSWER_JSON_BYTES_MAX).await;
     let peeked = door.queues.peek(queue, max).await?;
+    let max_retry = door.queues.max_retry(queue);
     let mut body = br#"{"messages":["#.to_vec();
     for (n, peeked) in peeked.iter().enumerate() {
         if n > 0 {
@@ -72,6 +73,7 @@ pub(super) async fn peek(State(door): State<AdminDoor>, client: Client, query: P
             queue,
             id: peeked.id,
             attempts: peeked.attempts,
+            max_retry,
             record: &peeked.record,
         };
         form.put(&mut body, message);

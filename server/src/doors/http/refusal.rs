@@ -39,11 +39,17 @@ impl Refusal {
             | ServiceError::AckLevelTooLow { .. }
             | ServiceError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             ServiceError::QueueNotFound { .. }
+            | ServiceError::QueueDeleted
             | ServiceError::DeadLettersNotFound { .. }
             | ServiceError::SubscriptionNotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::Removed => StatusCode::GONE,
             ServiceError::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
-            ServiceError::KeysFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            ServiceError::KeysFull { .. } | ServiceError::QueueFull { .. } | ServiceError::QueuesFull { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            ServiceError::QueueExists { .. }
+            | ServiceError::QueueNotEmpty { .. }
+            | ServiceError::QueueIsBacklog { .. } => StatusCode::CONFLICT,
             ServiceError::NoMajority
             | ServiceError::NotEnoughReplicas { .. }
             | ServiceError::NotInSync

@@ -21,10 +21,12 @@ use super::reply::{self, Confirm, Refusal};
 use super::request::{ClusterJoin, Request, Single};
 use super::run::{Next, PublishRun, Run};
 use super::subscriptions::{self, Pushed, Subscriptions};
+use crate::ack_level::AckLevel;
 use crate::cluster::ClusterError;
 use crate::config::{ApiKey, ServerConfig};
 use crate::service::{
-    Clustering, Consumer, Delivery, Handle, JoinRequest, Queues, ServiceError, SettleError, Settlement,
+    Clustering, Consumer, Delivery, Handle, JoinRequest, PublishBatch, Published, Queues, ServiceError, SettleError,
+    Settlement,
 };
 use crate::telemetry::DoorMetrics;
 
@@ -257,26 +259,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     async fn publish(&mut self, run: PublishRun<'_>) {
-        let published = if run.batch.is_empty() {
-            Ok(Vec::new())
-        } else {
-            self.door.queues.publish(run.batch).await
-        };
+        let published = self.publish_batch(run.batch).await;
         let failure = published
             .as_ref()
             .err()
             .map_or(Refusal::from(&ServiceError::Stopped), Refusal::from);
-        let mut ids = published.unwrap_or_default().into_iter();
+        let mut answers = published.unwrap_or_default().into_answers();
         for request in run.requests {
-            match request.map(|queue| (queue, ids.next())) {
-                Ok((queue, Some(id))) => {
+            match request.map(|queue| (queue, answers.next())) {
+                Ok((queue, Some(Ok(id)))) => {
                     let confirm = self.next_confirm();
                     reply::published(&mut self.out, id, &queue, confirm);
                 }
+                Ok((_, Some(Err(error)))) => reply::refusal(&mut self.out, &Refusal::from(&error)),
                 Ok((_, None)) => reply::refusal(&mut self.out, &failure),
                 Err(refusal) => reply::refusal(&mut self.out, &refusal),
             }
         }
+    }
+
+    async fn publish_batch(&self, batch: PublishBatch) -> Result<Published, ServiceError> {
+        if batch.is_empty() {
+            return Ok(Published::default());
+        }
+        let admitted = self.door.queues.admit(batch, AckLevel::Quorum).await?;
+        self.door.queues.publish_admitted(admitted).await
     }
 
     pub(super) fn next_confirm(&mut self) -> Option<Confirm> {

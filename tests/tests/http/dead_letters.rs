@@ -125,7 +125,7 @@ async fn queues_may_have_their_dead_letters_in_one() {
     let mut queues = connect(server.messaging()).await;
     for queue in ["a", "b"] {
         let settings = QueueSettings {
-            dead_letter_queue: Some("graveyard".to_owned()),
+            dead_letter_queue: "graveyard".to_owned(),
             ..QueueSettings::default()
         };
         let create = CreateQueueRequest {

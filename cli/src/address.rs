@@ -1,4 +1,4 @@
-//! Where the server is: `host`, `host:port` or `http://host:port`.
+//! Where the server is: `host` or `host:port`, with or without `http://` or `https://` in front of it.
 //!
 //! What a URI parser takes is not enough: `host:abc` is a URI whose port is that of the scheme, and `::1` is one with nonsense
 //! in it. So an address is taken apart here, and what is no host or no port is refused by name.
@@ -11,22 +11,40 @@ const HOST_BYTES_MAX: usize = 253;
 /// Ends every refusal.
 const WANTED: &str = "write HOST:PORT, as localhost:9091 or [::1]:9091, in --addr or BOLTQ_ADDR";
 
-/// The address as a URI; without a port, that of a server that nobody configured.
-///
-/// # Errors
-/// It is none. The text names it, and says what is wanted.
-pub(crate) fn uri(addr: &str) -> Result<String, String> {
-    match host_and_port(addr) {
-        Ok((host, port)) => Ok(format!("http://{host}:{port}")),
-        Err(why) => Err(format!("address {addr:?} cannot be used: {why}; {WANTED}")),
+/// A server, and whether its address says how to speak to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// Of an IPv6 address without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// `https://` or `http://`, if one of them is there.
+    pub(crate) secure: Option<bool>,
+}
+
+impl Address {
+    /// Without a port, that of a server that nobody configured.
+    ///
+    /// # Errors
+    /// It is none. The text names it, and says what is wanted.
+    pub(crate) fn read(addr: &str) -> Result<Self, String> {
+        read(addr).map_err(|why| format!("address {addr:?} cannot be used: {why}; {WANTED}"))
+    }
+
+    /// As a URI. What is encrypted is so below HTTP, which does not know.
+    pub(crate) fn uri(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("http://[{}]:{}", self.host, self.port),
+            false => format!("http://{}:{}", self.host, self.port),
+        }
     }
 }
 
-fn host_and_port(addr: &str) -> Result<(&str, u16), String> {
-    if addr.starts_with("https://") {
-        return Err("this version cannot use TLS".to_owned());
-    }
-    let bare = addr.strip_prefix("http://").unwrap_or(addr);
+fn read(addr: &str) -> Result<Address, String> {
+    let (secure, bare) = match (addr.strip_prefix("https://"), addr.strip_prefix("http://")) {
+        (Some(bare), _) => (Some(true), bare),
+        (None, Some(bare)) => (Some(false), bare),
+        (None, None) => (None, addr),
+    };
     let bare = bare.strip_suffix('/').unwrap_or(bare);
     if bare.is_empty() {
         return Err("it is empty".to_owned());
@@ -35,10 +53,12 @@ fn host_and_port(addr: &str) -> Result<(&str, u16), String> {
     if !is_host(host) {
         return Err(format!("{host:?} is neither a name nor an IP address"));
     }
-    match port {
-        None => Ok((host, PORT_DEFAULT)),
-        Some(port) => Ok((host, self::port(port)?)),
-    }
+    let unbracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Ok(Address {
+        host: unbracketed.unwrap_or(host).to_owned(),
+        port: port.map_or(Ok(PORT_DEFAULT), self::port)?,
+        secure,
+    })
 }
 
 /// Host and port as they are written; an IPv6 address keeps its brackets.
@@ -91,7 +111,15 @@ mod tests {
             ("[::1]", "http://[::1]:9091"),
             ("[::1]:80", "http://[::1]:80"),
         ] {
-            assert_eq!(uri(addr).unwrap(), expected);
+            assert_eq!(Address::read(addr).unwrap().uri(), expected);
+        }
+    }
+
+    #[test]
+    fn the_scheme_says_whether_it_is_encrypted_and_nothing_leaves_it_open() {
+        for (addr, secure) in [("https://a:1", Some(true)), ("http://a:1/", Some(false)), ("a:1", None)] {
+            let host = "a".to_owned();
+            assert_eq!(Address::read(addr), Ok(Address { host, port: 1, secure }));
         }
     }
 
@@ -100,7 +128,7 @@ mod tests {
         for (addr, why) in [
             ("", "it is empty"),
             ("http://", "it is empty"),
-            ("https://a:1", "this version cannot use TLS"),
+            ("https://", "it is empty"),
             ("host:abc", "port \"abc\" is not a number from 1 to 65535"),
             ("host:", "port \"\" is not a number from 1 to 65535"),
             ("host:0", "port \"0\" is not a number from 1 to 65535"),
@@ -118,7 +146,7 @@ mod tests {
             ("a b", "\"a b\" is neither a name nor an IP address"),
         ] {
             let wanted = format!("address {addr:?} cannot be used: {why}; {WANTED}");
-            assert_eq!(uri(addr), Err(wanted), "{addr}");
+            assert_eq!(Address::read(addr), Err(wanted), "{addr}");
         }
     }
 }

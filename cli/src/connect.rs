@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
@@ -12,16 +13,19 @@ use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use tokio::time::timeout;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::address;
+use crate::address::Address;
+use crate::args::Tls;
 use crate::error::{CliError, innermost};
+use crate::tls::{Connector, TlsFailure};
 
+const API_KEY: &str = "x-api-key";
 /// Where a server listens that nobody configured.
 pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -47,40 +51,75 @@ pub(crate) enum ConnectError {
     Usage(String),
     #[error("no server at {addr}: {why}; start one with `make run`, or set BOLTQ_ADDR or --addr")]
     NoServer { addr: String, why: String },
+    #[error("the host of {addr} is unknown: {why}; look at its name in BOLTQ_ADDR or --addr")]
+    UnknownHost { addr: String, why: String },
+    #[error(
+        "no connection to {addr} within {seconds} s; is that the right host, and does a firewall let its port through?"
+    )]
+    NoAnswer { addr: String, seconds: u64 },
+    #[error("no TLS with {addr}: {why}")]
+    NoTls { addr: String, why: String },
+}
+
+impl ConnectError {
+    fn of(addr: &str, error: &tonic::transport::Error) -> Self {
+        let addr = addr.to_owned();
+        if let Some(why) = TlsFailure::within(error) {
+            let why = why.to_string();
+            return Self::NoTls { addr, why };
+        }
+        let why = innermost(error);
+        // The standard library has no kind for it, and always these words.
+        match why.starts_with("failed to lookup address information") {
+            true => Self::UnknownHost { addr, why },
+            false => Self::NoServer { addr, why },
+        }
+    }
+}
+
+/// Which server, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) addr: String,
+    pub(crate) tls: Tls,
 }
 
 /// A server that answered the phone.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
+    target: Target,
     channel: Channel,
     key: ApiKey,
 }
 
 impl Server {
     /// Connects within 3 s, name look-up included.
-    pub(crate) async fn connect(addr: &str) -> Result<Self, ConnectError> {
-        refuse_tls()?;
+    pub(crate) async fn connect(target: &Target) -> Result<Self, ConnectError> {
         let key = ApiKey::from_env()?;
-        let uri = address::uri(addr).map_err(ConnectError::Usage)?;
-        let endpoint = Endpoint::from_shared(uri)
-            .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
-            .tcp_nodelay(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
-        let no_server = |why: String| ConnectError::NoServer {
-            addr: addr.to_owned(),
-            why,
-        };
-        match timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-            Ok(Ok(channel)) => Ok(Self { channel, key }),
-            Ok(Err(error)) => Err(no_server(innermost(&error))),
-            Err(_) => Err(no_server(format!(
-                "no connection within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+        Ok(Self {
+            target: target.clone(),
+            channel: open(target).await?,
+            key,
+        })
+    }
+
+    /// A connection to the same server that shares nothing with the first.
+    pub(crate) async fn another_connection(&self) -> Result<Channel, ConnectError> {
+        open(&self.target).await
+    }
+
+    /// What has to go with every call on [`Server::another_connection`].
+    pub(crate) fn metadata(&self) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        if let Some(key) = &self.key.0 {
+            metadata.insert(API_KEY, key.clone());
         }
+        metadata
+    }
+
+    /// Whether calls carry an API key.
+    pub(crate) fn sends_key(&self) -> bool {
+        self.key.0.is_some()
     }
 
     pub(crate) fn queues(&self) -> QueueServiceClient<Wire> {
@@ -114,6 +153,34 @@ impl Server {
 
     pub(crate) fn health(&self) -> HealthClient<Wire> {
         HealthClient::with_interceptor(self.channel.clone(), self.key.clone())
+    }
+}
+
+async fn open(target: &Target) -> Result<Channel, ConnectError> {
+    let addr = &target.addr;
+    let address = Address::read(addr).map_err(ConnectError::Usage)?;
+    let secure = is_secure(&address, &target.tls).map_err(ConnectError::Usage)?;
+    let endpoint = Endpoint::from_shared(address.uri())
+        .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let connecting: Pin<Box<dyn Future<Output = _> + Send>> = match secure {
+        false => Box::pin(endpoint.connect()),
+        true => {
+            let connector = Connector::new(&target.tls, &address).map_err(ConnectError::Usage)?;
+            Box::pin(endpoint.connect_with_connector(connector.service()))
+        }
+    };
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(error)) => Err(ConnectError::of(addr, &error)),
+        Err(_) => Err(ConnectError::NoAnswer {
+            addr: addr.to_owned(),
+            seconds: CONNECT_TIMEOUT.as_secs(),
+        }),
     }
 }
 
@@ -163,25 +230,20 @@ impl ApiKey {
 impl Interceptor for ApiKey {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(key) = &self.0 {
-            request.metadata_mut().insert("x-api-key", key.clone());
+            request.metadata_mut().insert(API_KEY, key.clone());
         }
         Ok(request)
     }
 }
 
 /// Whoever asks for TLS must not get plain text without being told.
-fn refuse_tls() -> Result<(), ConnectError> {
-    let asked = env::var("BOLTQ_TLS_ENABLED").is_ok_and(|value| is_on(&value));
-    if asked {
-        return Err(ConnectError::Usage(
-            "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text".into(),
-        ));
+fn is_secure(address: &Address, tls: &Tls) -> Result<bool, String> {
+    match (address.secure, tls.is_asked_for()) {
+        (Some(false), true) => {
+            Err("the address says http://, and TLS is asked for too; leave out one of them".to_owned())
+        }
+        (secure, asked) => Ok(secure.unwrap_or(asked)),
     }
-    Ok(())
-}
-
-fn is_on(value: &str) -> bool {
-    matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on")
 }
 
 #[cfg(test)]
@@ -209,11 +271,5 @@ mod tests {
                 "{key:?}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn tls_counts_as_asked_for_however_it_is_spelled() {
-        assert!(["true", "TRUE", "1", "yes", "on"].into_iter().all(is_on));
-        assert!(!["", "false", "0", "no", "off"].into_iter().any(is_on));
     }
 }

@@ -4,7 +4,8 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::cast_possible_truncation,
-    reason = "a helper of a test may fail it"
+    dead_code,
+    reason = "a helper of a test may fail it, and this one serves several files"
 )]
 
 mod fake;
@@ -514,10 +515,86 @@ fn a_server_that_does_not_speak_grpc_is_an_error_and_not_a_wait() {
 }
 
 #[test]
-fn tls_is_refused_and_never_ignored() {
-    let ran = run(boltq(&["stats"]).env("BOLTQ_TLS_ENABLED", "true"), b"");
-    let why = "BOLTQ_TLS_ENABLED is set, and this version cannot use TLS; unset it to connect in plain text";
-    assert_eq!(ran, failed(2, &format!("error: {why}\n")));
+fn tls_is_never_left_out_silently() {
+    let plain = "http://localhost:1";
+    let why = "the address says http://, and TLS is asked for too; leave out one of them";
+    for variable in [
+        ("BOLTQ_TLS_ENABLED", "true"),
+        ("BOLTQ_CA_FILE", "ca.pem"),
+        ("BOLTQ_TLS_CERT", "c.pem"),
+        ("BOLTQ_TLS_SERVER_NAME", "a"),
+    ] {
+        let ran = run(boltq(&["stats", "--addr", plain]).env(variable.0, variable.1), b"");
+        assert_eq!(ran, failed(2, &format!("error: {why}\n")), "{variable:?}");
+    }
+    // Somebody who does not speak it gets no call in plain text.
+    let fake = Fake::start();
+    let ran = run(
+        boltq(&[
+            "publish",
+            "--addr",
+            &fake.addr.to_string(),
+            "-topic",
+            "q",
+            "-payload",
+            "x",
+        ])
+        .env("BOLTQ_TLS_ENABLED", "true")
+        .env("BOLTQ_TLS_INSECURE", "true"),
+        b"",
+    );
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(
+        ran.stderr.contains(&format!("error: no TLS with {}: ", fake.addr)),
+        "{ran:?}"
+    );
+    assert!(fake.asked().published.is_empty());
+}
+
+#[test]
+fn files_of_tls_that_cannot_be_used_are_named() {
+    for (flags, why) in [
+        (
+            &["-ca-file", "/nowhere/ca.pem"][..],
+            "certificate \"/nowhere/ca.pem\" cannot be used: ",
+        ),
+        (
+            &["-tls-insecure", "-cert-file", "c"],
+            "a certificate needs its key: --key-file or BOLTQ_TLS_KEY",
+        ),
+        (
+            &["-tls-insecure", "-cert-file", "/nowhere/c", "-key-file", "/nowhere/k"],
+            "key \"/nowhere/k\" cannot be used: ",
+        ),
+        (
+            &["-tls-insecure", "-tls-server-name", "a b"],
+            "\"a b\" is no name that a certificate can have",
+        ),
+    ] {
+        let ran = run(&mut boltq(&[&["stats", "--addr", "localhost:1"], flags].concat()), b"");
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(why), "{ran:?}");
+    }
+}
+
+#[test]
+fn keys_are_made_and_hashed_without_a_server() {
+    let made = run(&mut boltq(&["key", "generate", "-o", "json"]), b"");
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
+    let (key, hash) = (made["key"].as_str().unwrap(), made["hash"].as_str().unwrap());
+    for line in [key.to_owned(), format!("{key}\n"), format!("{key}\r\n")] {
+        assert_eq!(
+            run(&mut boltq(&["key", "hash"]), line.as_bytes()),
+            done(&format!("{hash}\n"))
+        );
+    }
+    let short = run(&mut boltq(&["key", "hash"]), b"s3cret\n");
+    assert_eq!((short.code, short.stdout.as_str()), (Some(2), ""));
+    assert!(
+        short.stderr.starts_with("error: the key has 6 characters; "),
+        "{short:?}"
+    );
 }
 
 #[test]

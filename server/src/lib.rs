@@ -3,6 +3,7 @@
 //! Dependencies point down: `doors` decode and encode, `service` has one function per operation, `plane` holds the
 //! replicated state with its lock and its log, and the crates below it know nothing of this one.
 
+pub mod access;
 pub mod ack_level;
 pub mod clock;
 pub mod cluster;
@@ -14,6 +15,8 @@ pub mod node;
 pub mod peer;
 pub mod plane;
 pub mod preflight;
+pub mod reload;
 pub mod service;
 pub mod tasks;
 pub mod telemetry;
+pub mod tls;

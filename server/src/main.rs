@@ -1,4 +1,5 @@
-//! `boltq-server`: reads the configuration, starts a node, stops it on SIGTERM or SIGINT.
+//! `boltq-server`: reads the configuration, starts a node, stops it on SIGTERM or SIGINT. SIGHUP reads the
+//! configuration again.
 
 use std::env;
 use std::io::Write;
@@ -7,10 +8,11 @@ use std::process::ExitCode;
 use boltq_server::config::{Action, Config, Flags, Loaded, load, with_double_dashes};
 use boltq_server::node::Node;
 use boltq_server::preflight;
-use boltq_server::telemetry::start_logging;
+use boltq_server::reload::Reloader;
+use boltq_server::telemetry::{LogHandle, start_logging};
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Frees what is no longer used to the system again, and does not scatter buffers over arenas: the resident size stays
 /// near what is in use.
@@ -30,15 +32,15 @@ fn main() -> ExitCode {
     if action == Some(Action::CheckConfig) {
         return show(&loaded);
     }
-    let config = loaded.config;
-    if let Err(error) = start_logging(&config.log) {
-        return fail(&error, 1);
-    }
+    let log = match start_logging(&loaded.config.log) {
+        Ok(log) => log,
+        Err(error) => return fail(&error, 1),
+    };
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    match runtime(&config) {
-        Ok(runtime) => runtime.block_on(serve(&config)),
+    match runtime(&loaded.config) {
+        Ok(runtime) => runtime.block_on(serve(&loaded, flags, log)),
         Err(error) => fail(&error, 1),
     }
 }
@@ -72,10 +74,11 @@ fn runtime(config: &Config) -> std::io::Result<Runtime> {
     builder.enable_all().build()
 }
 
-async fn serve(config: &Config) -> ExitCode {
+async fn serve(loaded: &Loaded, flags: Flags, log: LogHandle) -> ExitCode {
+    let config = &loaded.config;
     // Before the ports open: whoever sees the node ready may stop it at once.
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let [Ok(mut terminate), Ok(mut interrupt), Ok(hangup)] = signals else {
         return fail(&"cannot listen for signals", 1);
     };
     let node = match Node::start(config).await {
@@ -89,6 +92,8 @@ async fn serve(config: &Config) -> ExitCode {
         storage = config.storage.mode.name(),
         "ready"
     );
+    let reloader = node.reloader(log, loaded.values.clone());
+    tokio::spawn(reload(hangup, reloader, flags));
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -98,6 +103,20 @@ async fn serve(config: &Config) -> ExitCode {
     match node.run(stop).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, 1),
+    }
+}
+
+/// Reads the configuration again for each SIGHUP, from where it was read at the start.
+async fn reload(mut hangup: Signal, mut reloader: Reloader, flags: Flags) {
+    while hangup.recv().await.is_some() {
+        let flags = flags.clone();
+        let applied = tokio::task::spawn_blocking(move || {
+            reloader.apply(load(&flags, env::vars_os()));
+            reloader
+        });
+        // It fails only if the process ends.
+        let Ok(applied) = applied.await else { return };
+        reloader = applied;
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::net::TcpSocket;
 
 use crate::config::{Config, StorageMode};
 use crate::peer::{PeerTls, check_tls};
+use crate::tls::TlsStore;
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub fn check(config: &Config) -> Findings {
     let host = &config.server.host;
     findings.port("server.tcp_port", "server.host", host, config.server.tcp_port);
     findings.port("server.http_port", "server.host", host, config.server.http_port);
+    if let Some(Err(error)) = config.server.tls.as_ref().map(TlsStore::check) {
+        findings.errors.push(error.to_string());
+    }
     if config.storage.mode == StorageMode::Disk {
         findings.directory(&config.storage.data_dir);
     }

@@ -4,7 +4,7 @@
 //! anything, so that one which cannot be read leaves the state as it was.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
@@ -80,6 +80,12 @@ impl Queue {
             leased: 0,
             delayed,
         }
+    }
+
+    /// Number of messages that were ever put into it.
+    pub(crate) fn published(&self) -> u64 {
+        let streams = self.windows.iter().flatten();
+        streams.map(|window| window.head - Seq::FIRST.0).sum()
     }
 
     /// Takes settings of its own instead of those that it had.
@@ -166,6 +172,13 @@ impl Machine {
         self.names.iter().map(|(name, id)| (&**name, *id))
     }
 
+    /// Those whose names are behind this one.
+    pub(crate) fn queues_after(&self, name: Option<&str>) -> impl Iterator<Item = (&Arc<str>, QueueId)> {
+        let after = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.names.range::<str, _>((after, Bound::Unbounded));
+        behind.map(|(name, id)| (name, *id))
+    }
+
     pub(crate) fn queue_at(&self, queue: QueueId) -> Option<&Queue> {
         self.queues.get(queue.0 as usize)
     }
@@ -243,8 +256,7 @@ impl Machine {
     }
 
     /// Gives places to what `sort_records` has read.
-    fn publish(&mut self, name: &str, applied: &mut Applied<Effect>) -> Outcome {
-        let id = self.declare(name);
+    fn publish(&mut self, id: QueueId, applied: &mut Applied<Effect>) -> Outcome {
         let queue = &mut self.queues[id.0 as usize];
         let mut runs = Runs::new();
         let mut dues = self.dues.iter();
@@ -273,18 +285,17 @@ impl Machine {
         &mut self,
         now: Millis,
         until: Millis,
-        name: &str,
+        id: QueueId,
         key: &str,
         applied: &mut Applied<Effect>,
     ) -> Outcome {
-        let id = self.declare(name);
         let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
         let until = remembered.map_or(until, |ms| now.plus(ms));
         if let Some(place) = self.once.find(id, key, now) {
             return Outcome::PublishedBefore(place);
         }
         self.once.forget_some(now);
-        let outcome = self.publish(name, applied);
+        let outcome = self.publish(id, applied);
         if let Outcome::Published(runs) = &outcome
             && let Some(place) = runs.places().next()
             && until > now
@@ -435,8 +446,10 @@ impl StateMachine for Machine {
                 records,
                 records_at,
             } => {
-                let room = self.room(queue);
+                let known = self.queue(queue);
+                let room = self.room(known);
                 self.sort_records(now, count, records, offset_of(offset, records_at)?, room)?;
+                let queue = known.unwrap_or_else(|| self.declare(queue));
                 self.publish(queue, applied)
             }
             Command::PublishOnce {
@@ -446,8 +459,10 @@ impl StateMachine for Machine {
                 record,
                 record_at,
             } => {
-                let room = self.room(queue);
+                let known = self.queue(queue);
+                let room = self.room(known);
                 self.sort_records(now, 1, record, offset_of(offset, record_at)?, room)?;
+                let queue = known.unwrap_or_else(|| self.declare(queue));
                 self.publish_once(now, until, queue, key, applied)
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),

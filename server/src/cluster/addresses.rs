@@ -23,7 +23,7 @@ use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::join::raft_address_of;
+use super::join::{Way, raft_address_of};
 use super::{Cluster, MetaPlane, SeedPlan};
 
 /// How often a node that hears of no leader asks: longer than an election takes.
@@ -137,7 +137,7 @@ impl Cluster {
                 tokio::time::sleep(LOOK).await;
                 if self.groups.iter().any(|group| group.status().leader.is_none()) {
                     for seed in &plan.seeds {
-                        self.find(seed, plan.api_key.as_deref()).await;
+                        self.find(seed, plan.way()).await;
                     }
                 }
             }
@@ -149,8 +149,8 @@ impl Cluster {
     }
 
     /// A seed that does not answer, or says what cannot be so, is none: the others are asked, and it is asked again.
-    async fn find(&self, seed: &str, api_key: Option<&str>) {
-        let Some(address) = raft_address_of(seed, api_key).await else {
+    async fn find(&self, seed: &str, way: Way<'_>) {
+        let Some(address) = raft_address_of(seed, way).await else {
             return;
         };
         let Ok(info) = self.peers.identify(&address, IDENTIFY_MAX).await else {

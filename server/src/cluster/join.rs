@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Cluster;
+use crate::tls::Dialer;
 
 /// Others may still be starting.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -27,12 +27,14 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Whom to ask, and how.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SeedPlan {
     /// Admin addresses, host and port.
     pub seeds: Vec<String>,
     /// Sent as `X-API-Key`, if there is one.
     pub api_key: Option<String>,
+    /// How they are dialled.
+    pub dialer: Dialer,
     /// Before the first round.
     pub first_pause: Duration,
     /// This node has been in the cluster, so it does not ask to be let in.
@@ -42,12 +44,29 @@ pub struct SeedPlan {
 impl SeedPlan {
     /// With the usual pause before the first round.
     #[must_use]
-    pub fn new(seeds: Vec<String>, api_key: Option<String>, refresh: bool) -> Self {
+    pub fn new(seeds: Vec<String>, api_key: Option<String>, dialer: Dialer, refresh: bool) -> Self {
         Self {
             seeds,
             api_key,
+            dialer,
             first_pause: FIRST_PAUSE,
             refresh,
+        }
+    }
+}
+
+/// How seeds are asked.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    api_key: Option<&'a str>,
+    dialer: &'a Dialer,
+}
+
+impl SeedPlan {
+    pub(super) fn way(&self) -> Way<'_> {
+        Way {
+            api_key: self.api_key.as_deref(),
+            dialer: &self.dialer,
         }
     }
 }
@@ -94,8 +113,13 @@ async fn ask(cluster: &Cluster, seed: &str, plan: &SeedPlan) -> Result<Asked, St
         "non_voter": !cluster.me.voter,
         "refresh": plan.refresh,
     });
-    let api_key = plan.api_key.as_deref();
-    let (status, answer) = send(seed, hyper::Request::post("/cluster/join"), api_key, body.to_string()).await?;
+    let (status, answer) = send(
+        seed,
+        hyper::Request::post("/cluster/join"),
+        plan.way(),
+        body.to_string(),
+    )
+    .await?;
     match status {
         hyper::StatusCode::OK => return Ok(Asked::Joined),
         hyper::StatusCode::GONE if plan.refresh => return Ok(Asked::Removed),
@@ -105,14 +129,14 @@ async fn ask(cluster: &Cluster, seed: &str, plan: &SeedPlan) -> Result<Asked, St
 }
 
 /// Where the node with this admin address says that other nodes reach it.
-pub(super) async fn raft_address_of(seed: &str, api_key: Option<&str>) -> Option<String> {
-    let status = status_of(seed, api_key).await?;
+pub(super) async fn raft_address_of(seed: &str, way: Way<'_>) -> Option<String> {
+    let status = status_of(seed, way).await?;
     Some(status.pointer("/cluster/raft_addr")?.as_str()?.to_owned())
 }
 
-async fn status_of(seed: &str, api_key: Option<&str>) -> Option<serde_json::Value> {
+async fn status_of(seed: &str, way: Way<'_>) -> Option<serde_json::Value> {
     let request = hyper::Request::get("/cluster/status");
-    let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, api_key, String::new())).await;
+    let answer = tokio::time::timeout(LOOK_MAX, send(seed, request, way, String::new())).await;
     serde_json::from_slice(&answer.ok()?.ok()?.1).ok()
 }
 
@@ -120,9 +144,9 @@ async fn status_of(seed: &str, api_key: Option<&str>) -> Option<serde_json::Valu
 ///
 /// A node that is to found a cluster and has no data asks this first: it may have founded one already and lost its disk,
 /// and a second cluster beside the first would acknowledge what the first never sees.
-pub async fn somebody_has_a_cluster(seeds: &[String], api_key: Option<&str>) -> bool {
+pub async fn somebody_has_a_cluster(seeds: &[String], api_key: Option<&str>, dialer: &Dialer) -> bool {
     for seed in seeds {
-        let status = status_of(seed, api_key).await;
+        let status = status_of(seed, Way { api_key, dialer }).await;
         let cluster = status
             .as_ref()
             .and_then(|status| status.pointer("/cluster/cluster_id")?.as_str());
@@ -141,11 +165,11 @@ pub async fn somebody_has_a_cluster(seeds: &[String], api_key: Option<&str>) -> 
 async fn send(
     address: &str,
     request: http::request::Builder,
-    api_key: Option<&str>,
+    Way { api_key, dialer }: Way<'_>,
     body: String,
 ) -> Result<(hyper::StatusCode, Bytes), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let stream = TcpStream::connect(address).await.map_err(|error| text(&error))?;
+    let stream = dialer.http1(address).await.map_err(|error| text(&error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| text(&error))?;

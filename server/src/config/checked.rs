@@ -9,8 +9,10 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
-use super::parse::AllowedOrigin;
-use super::{duration, kind::Integer};
+use super::parse::{AllowedOrigin, Collector};
+use super::tls::ServerTls;
+use super::{access_keys, duration, kind::Integer};
+use crate::access::KeyEntry;
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
@@ -33,6 +35,10 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Other nodes.
     pub cluster: ClusterConfig,
+    /// What is counted for whom.
+    pub metrics: MetricsConfig,
+    /// Who is told of traces.
+    pub telemetry: TelemetryConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -58,6 +64,8 @@ pub struct ServerConfig {
     pub request_stall_timeout: Duration,
     /// Failed AUTH frames per connection.
     pub auth_attempts_max: u32,
+    /// After which a connection that was let into nothing is closed, if a key is wanted.
+    pub auth_timeout: Duration,
     /// After which a connection that takes no bytes is closed.
     pub idle_write_timeout: Duration,
     /// For requests in progress when the server stops.
@@ -66,6 +74,8 @@ pub struct ServerConfig {
     pub tcp_forward: bool,
     /// Whose pages may read the answers of the admin port.
     pub cors: AllowedOrigins,
+    /// On both ports; `None`: not encrypted.
+    pub tls: Option<ServerTls>,
 }
 
 /// Section `server.cors`.
@@ -181,8 +191,30 @@ pub struct PerformanceConfig {
 /// Section `security`.
 #[derive(Debug, Clone)]
 pub struct SecurityConfig {
-    /// What clients have to show.
+    /// What administrators show.
     pub api_key: ApiKey,
+    /// Keys with roles.
+    pub keys: Vec<KeyEntry>,
+    /// Wrong keys of an address; 0: any number.
+    pub auth_failures_per_minute: u32,
+}
+
+/// Section `metrics`.
+#[derive(Debug, Clone)]
+pub struct MetricsConfig {
+    /// Queues with figures of their own.
+    pub queues_max: usize,
+}
+
+/// Section `telemetry`.
+#[derive(Debug, Clone)]
+pub struct TelemetryConfig {
+    /// What this server is called.
+    pub service_name: String,
+    /// None: there are no traces.
+    pub collector: Option<Collector>,
+    /// Part of the traces that begin here.
+    pub sample_ratio: f64,
 }
 
 /// Section `log`.
@@ -225,11 +257,31 @@ impl Config {
             },
             security: SecurityConfig {
                 api_key: settings.get(&key::SECURITY_API_KEY)?,
+                keys: access_keys::entries(settings)?,
+                auth_failures_per_minute: number(settings, &key::SECURITY_AUTH_FAILURES_PER_MINUTE)?,
+            },
+            metrics: MetricsConfig {
+                queues_max: number(settings, &key::METRICS_QUEUES_MAX)?,
+            },
+            telemetry: TelemetryConfig {
+                service_name: settings.get(&key::TELEMETRY_SERVICE_NAME)?,
+                collector: settings.get(&key::TELEMETRY_OTLP_ENDPOINT)?,
+                sample_ratio: settings.get(&key::TELEMETRY_OTLP_SAMPLE_RATIO)?,
             },
             log: LogConfig {
                 level: settings.get(&key::LOG_LEVEL)?,
                 format: settings.get(&key::LOG_FORMAT)?,
             },
+        })
+    }
+}
+
+impl SecurityConfig {
+    /// What is allowed and looks like a mistake.
+    pub(super) fn warnings(&self, clustered: bool) -> Option<String> {
+        (clustered && !self.api_key.required() && !self.keys.is_empty()).then(|| {
+            "security.keys without security.api_key: a node that joins shows security.api_key to its seeds, and has none"
+                .to_owned()
         })
     }
 }
@@ -246,10 +298,12 @@ impl ServerConfig {
             connection_request_bytes_max: number(settings, &key::SERVER_MAX_REQUEST_BYTES_PER_CONNECTION)?,
             request_stall_timeout: settings.get(&key::SERVER_REQUEST_STALL_TIMEOUT)?,
             auth_attempts_max: number(settings, &key::SERVER_AUTH_ATTEMPTS_MAX)?,
+            auth_timeout: settings.get(&key::SERVER_AUTH_TIMEOUT)?,
             idle_write_timeout: settings.get(&key::SERVER_IDLE_WRITE_TIMEOUT)?,
             shutdown_grace: settings.get(&key::SERVER_SHUTDOWN_GRACE)?,
             tcp_forward: settings.get(&key::SERVER_TCP_FORWARD)?,
             cors: AllowedOrigins::of(settings.get(&key::SERVER_CORS_ALLOWED_ORIGINS)?),
+            tls: ServerTls::check(settings, settings.get(&key::CLUSTER_ENABLED)?)?,
         };
         if server.http_port == server.tcp_port && server.http_port != 0 {
             return Err(ConfigError::Contradiction {

@@ -96,6 +96,16 @@ pub enum ConfigError {
         /// What may be written.
         allowed: String,
     },
+    /// One of a list of objects that cannot be used.
+    #[error("{key}, entry {}: {why}", index + 1)]
+    Entry {
+        /// The key.
+        key: &'static str,
+        /// Which, counted from 0.
+        index: usize,
+        /// What is wrong, and what to write.
+        why: String,
+    },
     /// Two values that contradict each other.
     #[error("{key} = {value} contradicts {other} = {other_value}: {rule}")]
     Contradiction {

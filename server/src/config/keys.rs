@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::access_keys::Entries;
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
-use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
-use super::parse::{self, AllowedOrigin, Listen};
+use super::kind::{Choice, Integer, Kind, List, Parsed, Ratio, Secret, Switch, Time};
+use super::parse::{self, AllowedOrigin, Collector, Listen};
 use super::secret::ClusterSecret;
+use super::tls::ClientAuth;
 use crate::ack_level::AckLevel;
 use crate::telemetry::LogFilter;
 
@@ -95,6 +97,10 @@ const fn switch(default: bool) -> Switch {
     Switch { default }
 }
 
+const fn ratio(default: f64) -> Ratio {
+    Ratio { default }
+}
+
 const fn secret<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> Secret<T> {
     Secret { parse, allowed }
 }
@@ -164,6 +170,9 @@ keys! {
     SERVER_AUTH_ATTEMPTS_MAX: Integer = "server.auth_attempts_max", None,
         integer(10, 1, 1_000, ""),
         "Failed AUTH frames after which a connection is closed.";
+    SERVER_AUTH_TIMEOUT: Time = "server.auth_timeout", None,
+        time(seconds(30), ms(100), HOUR),
+        "If a key is wanted: a connection is closed that has not shown a right one for so long, nor asked for the health of the server.";
     SERVER_IDLE_WRITE_TIMEOUT: Time = "server.idle_write_timeout", None,
         time(seconds(30), ms(100), HOUR),
         "A connection of the binary protocol or of the admin port that accepts no bytes for so long is closed, unless they are \
@@ -178,6 +187,21 @@ keys! {
     SERVER_CORS_ALLOWED_ORIGINS: List<AllowedOrigin> = "server.cors.allowed_origins", None,
         list_of(&["*"], parse::allowed_origin, "`*`, or origins as browsers send them, such as `https://console.example:8443`"),
         "Origins whose pages may read the answers of the admin port. `*`: any. An empty list: none.";
+    SERVER_TLS_ENABLED: Switch = "server.tls.enabled", Some("BOLTQ_TLS_ENABLED"),
+        switch(false),
+        "TLS on the messaging and the admin port; nothing else is spoken there then.";
+    SERVER_TLS_CERT_FILE: Parsed<Option<PathBuf>> = "server.tls.cert_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificate of this server, followed by those between it and its authority.";
+    SERVER_TLS_KEY_FILE: Parsed<Option<PathBuf>> = "server.tls.key_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Private key of that certificate.";
+    SERVER_TLS_CA_FILE: Parsed<Option<PathBuf>> = "server.tls.ca_file", None,
+        text("", parse::optional_path, "a file in PEM"),
+        "Certificates of the authorities by which clients are believed (`server.tls.client_auth`), and other nodes when requests are passed on to them.";
+    SERVER_TLS_CLIENT_AUTH: Choice<ClientAuth> = "server.tls.client_auth", None,
+        choice(&[("none", ClientAuth::None), ("optional", ClientAuth::Optional), ("required", ClientAuth::Required)]),
+        "Certificates of clients: `none` asks for none, `optional` refuses wrong ones, `required` refuses who has none too.";
     STORAGE_MODE: Choice<StorageMode> = "storage.mode", Some("BOLTQ_STORAGE_MODE"),
         choice(&[("memory", StorageMode::Memory), ("disk", StorageMode::Disk)]),
         "`memory`: nothing survives the process. `disk`: what was acknowledged survives.";
@@ -244,6 +268,12 @@ keys! {
     SECURITY_API_KEY: Secret<ApiKey> = "security.api_key", Some("BOLTQ_API_KEY"),
         secret(parse::api_key, "ASCII characters from the space to `~`, no space at either end"),
         "Key that clients show on every door. Empty: all doors are open.";
+    SECURITY_KEYS: Entries = "security.keys", None,
+        Entries,
+        "Keys with roles, each as the hash of a random key: [security.md](security.md#keys).";
+    SECURITY_AUTH_FAILURES_PER_MINUTE: Integer = "security.auth_failures_per_minute", None,
+        integer(60, 0, 1_000_000, ""),
+        "Wrong keys of an address, of IPv6 the first 64 bits, in a minute; after that nothing that it shows is looked at for a while. 0: any number.";
     CLUSTER_ENABLED: Switch = "cluster.enabled", Some("BOLTQ_CLUSTER_ENABLED"),
         switch(false),
         "`true`: this node is one of several that keep the same data. `false`: the rest of this section has no effect.";
@@ -301,6 +331,18 @@ keys! {
     CLUSTER_STREAM_GROUPS: Integer = "cluster.stream_groups", None,
         integer(0, 0, 64, "groups"),
         "Groups, each with a leader of its own, beside those of the cluster itself and of the queues.";
+    METRICS_QUEUES_MAX: Integer = "metrics.queues_max", None,
+        integer(200, 0, 1_000, "queues"),
+        "Queues that have metrics of their own: those with the most messages and the most to do. All others have them together.";
+    TELEMETRY_SERVICE_NAME: Parsed<String> = "telemetry.service_name", Some("OTEL_SERVICE_NAME"),
+        text("boltq", parse::not_empty, "text that is not empty"),
+        "What this server is called in traces.";
+    TELEMETRY_OTLP_ENDPOINT: Parsed<Option<Collector>> = "telemetry.otlp.endpoint", Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        text("", parse::collector, "`http://host:port`, where a collector takes OTLP over gRPC"),
+        "Where traces go. Empty: there are none.";
+    TELEMETRY_OTLP_SAMPLE_RATIO: Ratio = "telemetry.otlp.sample_ratio", None,
+        ratio(1.0),
+        "Part of the traces that is recorded, of those that begin here. What a client has begun is recorded if the client wants it.";
     LOG_LEVEL: Parsed<LogFilter> = "log.level", Some("BOLTQ_LOG"),
         text("info", parse::filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, `module=level`; several with commas"),
         "What is logged.";

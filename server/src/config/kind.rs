@@ -16,12 +16,15 @@ pub(super) enum Given {
 impl Given {
     /// Nothing is written.
     fn is_empty(&self) -> bool {
-        self.text() == Some("")
+        self.text() == Some("") || matches!(self, Self::Json(Value::Array(list)) if list.is_empty())
     }
 
     /// What is shown instead of a value that has to stay secret.
     pub(super) fn masked(&self) -> String {
-        if self.is_empty() { r#""""# } else { "(set)" }.to_owned()
+        match self.is_empty() {
+            true => self.to_string(),
+            false => "(set)".to_owned(),
+        }
     }
 
     fn text(&self) -> Option<&str> {
@@ -114,6 +117,31 @@ impl Kind for Integer {
     fn allowed(&self) -> String {
         let space = if self.unit.is_empty() { "" } else { " " };
         format!("{} to {}{space}{}", self.min, self.max, self.unit)
+    }
+}
+
+/// A part of all, from none of it to the whole.
+pub(super) struct Ratio {
+    pub(super) default: f64,
+}
+
+impl Kind for Ratio {
+    type Value = f64;
+
+    fn read(&self, given: &Given) -> Option<f64> {
+        let value = match given {
+            Given::Json(value) => value.as_f64(),
+            Given::Text(text) => text.parse().ok(),
+        };
+        value.filter(|value| (0.0..=1.0).contains(value))
+    }
+
+    fn default_json(&self) -> Value {
+        self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        "0 to 1".to_owned()
     }
 }
 
@@ -294,6 +322,21 @@ mod tests {
         }
         for wrong in ["", "x", "-1", "65536", "1.0"] {
             assert_eq!(PORT.read(&Given::Text(wrong.into())), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_a_number_from_0_to_1() {
+        let ratio = Ratio { default: 1.0 };
+        for (given, value) in [(json!(0), 0.0), (json!(0.25), 0.25), (json!(1), 1.0)] {
+            assert_eq!(ratio.read(&Given::Json(given)), Some(value));
+            assert_eq!(ratio.read(&Given::Text(value.to_string())), Some(value));
+        }
+        for wrong in [json!(-0.1), json!(1.1), json!("0.5"), json!(null)] {
+            assert_eq!(ratio.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+        for wrong in ["", "x", "-1", "2", "NaN", "inf"] {
+            assert_eq!(ratio.read(&Given::Text(wrong.into())), None, "{wrong}");
         }
     }
 

@@ -7,11 +7,13 @@ use std::fs;
 use std::path::Path;
 
 use super::checked::Config;
+use super::comments;
 use super::document::Node;
 use super::error::{ConfigError, Origin};
 use super::flags::Flags;
 use super::keys::{self, ALL, AnyKey, Key, OUTSIDE_FILES};
 use super::kind::{Given, Kind};
+use super::reload::{RELOADABLE, Values};
 use super::unavailable::{self, FEATURES, Feature, OTHER_VARIABLES};
 
 /// A checked configuration and what should be said about it.
@@ -23,6 +25,8 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// What is in effect and what it does, with the origin of each value; for people. Secrets are not in it.
     pub in_effect: String,
+    /// The same by key, to see later what has changed.
+    pub values: Values,
 }
 
 /// Reads the file named by the flags, then the environment, then the flags; later values win. An empty variable counts
@@ -40,10 +44,12 @@ pub fn load(flags: &Flags, environment: impl IntoIterator<Item = (OsString, OsSt
     settings.refuse_unavailable()?;
     let config = Config::check(&settings)?;
     warnings.extend(config.cluster.warnings(config.storage.mode));
+    warnings.extend(config.security.warnings(config.cluster.enabled));
     Ok(Loaded {
         config,
         warnings,
         in_effect: settings.in_effect(),
+        values: Values::of(&settings),
     })
 }
 
@@ -94,6 +100,12 @@ impl Settings {
         self.0.contains_key(key.name())
     }
 
+    /// The value that is in effect, as it is written.
+    pub(super) fn given(&self, key: &dyn AnyKey) -> Given {
+        let given = self.0.get(key.name()).map(|(given, _)| given.clone());
+        given.unwrap_or_else(|| Given::Json(key.default_json()))
+    }
+
     /// The value that is in effect, for people.
     fn shown(&self, key: &dyn AnyKey) -> String {
         match self.0.get(key.name()) {
@@ -108,7 +120,7 @@ impl Settings {
             path: path.to_owned(),
             source,
         })?;
-        let root = serde_json::from_str(&text).map_err(|source| ConfigError::Json {
+        let root = serde_json::from_str(&comments::blank(&text)).map_err(|source| ConfigError::Json {
             path: path.to_owned(),
             source,
         })?;
@@ -159,14 +171,14 @@ impl Settings {
         for (variable, value) in environment {
             // All of ours are text.
             let variable = variable.to_string_lossy();
-            if value.is_empty() || !variable.starts_with("BOLTQ_") {
+            if value.is_empty() {
                 continue;
             }
             if let Some((key, name)) = variables().find(|(_, name)| *name == variable) {
                 let text = value.into_string();
                 let text = text.map_err(|_| ConfigError::NotText { variable: name })?;
                 self.0.insert(key, (Given::Text(text), Origin::Environment(name)));
-            } else if !OTHER_VARIABLES.contains(&&*variable) {
+            } else if variable.starts_with("BOLTQ_") && !OTHER_VARIABLES.contains(&&*variable) {
                 let known = variables().map(|(_, name)| name);
                 let meant = closest(&variable, known).map_or(String::new(), |name| format!("; did you mean {name}?"));
                 warnings.push(format!("the variable {variable} is unknown and has no effect{meant}"));
@@ -227,8 +239,13 @@ impl Settings {
             let value = self.shown(*key);
             let given = self.0.get(key.name());
             let origin = given.map_or("default".to_owned(), |(_, origin)| origin.to_string());
+            let reload = if RELOADABLE.contains(&key.name()) {
+                " SIGHUP applies it."
+            } else {
+                ""
+            };
             // Writing to a String does not fail.
-            let _ = writeln!(text, "# {}\n{} = {value}  ({origin})", key.about(), key.name());
+            let _ = writeln!(text, "# {}{reload}\n{} = {value}  ({origin})", key.about(), key.name());
         }
         text
     }

@@ -1,4 +1,5 @@
-//! What the operator wants, from four places: defaults, a JSON file, `BOLTQ_*` variables, flags. Later ones win.
+//! What the operator wants, from four places: defaults, a JSON file that may have comments, variables (`BOLTQ_*`, and `OTEL_*`
+//! where everybody uses those), flags. Later ones win.
 //!
 //! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
 //! changes something in this version; the few settings that only a variable or a flag has are beside it. `unavailable`
@@ -8,9 +9,11 @@
 //!
 //! `load` is the only way to a [`Config`], so code behind it never sees an unchecked value.
 
+mod access_keys;
 mod api_key;
 mod checked;
 mod cluster;
+mod comments;
 mod document;
 mod duration;
 mod error;
@@ -19,19 +22,24 @@ mod keys;
 mod kind;
 mod layers;
 mod parse;
+mod reload;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod unavailable;
 
 pub use api_key::ApiKey;
 pub use checked::{
-    AllowedOrigins, CacheConfig, Config, LogConfig, LogFormat, PerformanceConfig, PublishConfig, QueueConfig,
-    SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync,
+    AllowedOrigins, CacheConfig, Config, LogConfig, LogFormat, MetricsConfig, PerformanceConfig, PublishConfig,
+    QueueConfig, SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync, TelemetryConfig,
 };
 pub use cluster::{ClusterConfig, ClusterTls};
 pub(crate) use duration::{format as format_duration, parse as parse_duration};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};
+pub use parse::Collector;
+pub use reload::{RELOADABLE, Values};
 pub use secret::ClusterSecret;
+pub use tls::{ClientAuth, ServerTls};

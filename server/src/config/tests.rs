@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::*;
 
 mod cluster;
+mod files;
+mod security;
 
 /// The example of the published documentation, with its two `server` sections.
 const PUBLISHED_EXAMPLE: &str = r#"{
@@ -308,19 +310,12 @@ fn values_that_contradict_each_other_are_refused() {
 #[test]
 fn a_feature_that_is_missing_cannot_be_switched_on() {
     for (text, wanted) in [
-        (
-            r#"{"server":{"tls":{"enabled":true}}}"#,
-            "server.tls.enabled = true (from ",
-        ),
-        (
-            r#"{"server":{"tls":{"enabled":true}}}"#,
-            "TLS is not available in this version; remove the key, or set it to false",
-        ),
-        (
-            r#"{"server":{"tls":{"cert_file":"x"}}}"#,
-            "remove the key, or set server.tls.enabled to false",
-        ),
+        (r#"{"server":{"grpc_port":9092}}"#, "server.grpc_port = 9092 (from "),
         (r#"{"server":{"grpc_port":9092}}"#, "a gRPC port of its own"),
+        (
+            r#"{"messaging":{"stream":{"dir":"x"}}}"#,
+            "remove the key, or set messaging.stream.enabled to false",
+        ),
         (r#"{"queue":{"capacity":10}}"#, "set it to 1048576"),
         (
             r#"{"messaging":{"gateway":{"enabled":true}}}"#,
@@ -334,7 +329,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         let error = refusal(text);
         assert!(error.contains(wanted), "{error}");
     }
-    for variable in [("BOLTQ_TLS_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
+    for variable in [("BOLTQ_STREAM_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
         let error = environment(&[variable]).unwrap_err().to_string();
         assert!(error.contains(&format!("(from {})", variable.0)), "{error}");
     }
@@ -378,4 +373,28 @@ fn a_file_that_is_not_there_is_named() {
         error.starts_with("cannot read the configuration /nowhere/boltq.json: "),
         "{error}"
     );
+}
+
+#[test]
+fn the_collector_of_traces_is_named_as_everywhere_and_others_of_its_variables_are_none_of_ours() {
+    let loaded = environment(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317/"),
+        ("OTEL_SERVICE_NAME", "shop"),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+    ])
+    .unwrap();
+    let telemetry = loaded.config.telemetry;
+    assert_eq!(telemetry.collector.unwrap().url, "http://collector:4317");
+    assert_eq!(telemetry.service_name, "shop");
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert!(
+        loaded
+            .in_effect
+            .contains(r#"telemetry.service_name = "shop"  (OTEL_SERVICE_NAME)"#)
+    );
+    assert!(environment(&[]).unwrap().config.telemetry.collector.is_none());
+    let error = environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317")]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("telemetry.otlp.endpoint = "), "{error}");
+    assert!(error.contains("allowed is `http://host:port`"), "{error}");
 }

@@ -50,16 +50,6 @@ pub(super) static FEATURES: &[Feature] = &[
         keys: &[("server.grpc_port", "0", Some("BOLTQ_GRPC_PORT"))],
     },
     Feature {
-        name: "TLS",
-        switch: Some("server.tls.enabled"),
-        keys: &[
-            ("server.tls.enabled", "false", Some("BOLTQ_TLS_ENABLED")),
-            ("server.tls.cert_file", r#""""#, None),
-            ("server.tls.key_file", r#""""#, None),
-            ("server.tls.ca_file", r#""""#, None),
-        ],
-    },
-    Feature {
         name: "a bound on the messages of a queue (a backlog needs disk, not memory)",
         switch: None,
         keys: &[("queue.capacity", "1048576", None)],
@@ -281,10 +271,13 @@ pub(super) const SECRETS: [&str; 4] = [
 
 /// Variables that belong to the command line client or to a second spelling of a key above, or mean nothing in this
 /// version.
-pub(super) const OTHER_VARIABLES: [&str; 4] = [
+pub(super) const OTHER_VARIABLES: [&str; 7] = [
     "BOLTQ_ADDR",
     "BOLTQ_CA_FILE",
+    "BOLTQ_CERT_FILE",
+    "BOLTQ_KEY_FILE",
     "BOLTQ_TLS_INSECURE",
+    "BOLTQ_TLS_SERVER_NAME",
     "BOLTQ_IDENTITY_KEY_ID",
 ];
 

@@ -14,3 +14,4 @@ mod push;
 mod requests;
 mod statistics;
 pub mod tcp;
+mod traced;

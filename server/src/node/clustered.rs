@@ -21,6 +21,7 @@ use crate::cluster::{
 use crate::config::{ClusterConfig, ClusterTls, Config};
 use crate::peer::{InfoSource, PeerConfig, PeerInfo, PeerSecret, PeerTls, Peers};
 use crate::plane::QueuePlane;
+use crate::tls::Dialer;
 
 /// What only a node has that is one of several.
 pub(super) struct Clustered {
@@ -76,6 +77,7 @@ pub(super) struct Opening<'a> {
     pub(super) messaging: SocketAddr,
     pub(super) admin: SocketAddr,
     pub(super) departure: Departure,
+    pub(super) dialer: Dialer,
 }
 
 impl Opening<'_> {
@@ -182,15 +184,15 @@ impl Opening<'_> {
         let seeds: Vec<String> = config.seeds.iter().filter(|seed| *seed != own).cloned().collect();
         let api_key = self.config.security.api_key.expose().map(str::to_owned);
         let refresh = known && !self.departure.has_left();
-        (!seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key, refresh))
+        (!seeds.is_empty()).then(|| SeedPlan::new(seeds, api_key, self.dialer.clone(), refresh))
     }
 }
 
 /// Whether a node that is to found a cluster does. It asks the seeds only if it has no data.
-pub(super) async fn founds(config: &Config, log: &Log) -> bool {
+pub(super) async fn founds(config: &Config, log: &Log, dialer: &Dialer) -> bool {
     let has_data = log.group(META_GROUP).raft_state().last.is_some();
     config.cluster.bootstrap
-        && (has_data || !somebody_has_a_cluster(&config.cluster.seeds, config.security.api_key.expose()).await)
+        && (has_data || !somebody_has_a_cluster(&config.cluster.seeds, config.security.api_key.expose(), dialer).await)
 }
 
 fn peer_config(config: &ClusterConfig) -> PeerConfig {

@@ -20,18 +20,22 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use self::clustered::{Clustered, Opening, founds};
+use crate::access::Access;
 use crate::clock;
 use crate::cluster::{Departure, QUEUE_GROUP};
-use crate::config::{Config, StorageMode, StorageSync};
+use crate::config::{Config, StorageMode, StorageSync, Values};
 use crate::doors::intake::Intake;
 use crate::doors::port::{Acceptor, Connections, HttpPort, MessagingPort, listen_on};
 use crate::doors::{grpc, http, tcp};
 use crate::identity::{self, IdentityError};
 use crate::peer::PeerError;
 use crate::plane::QueuePlane;
+use crate::reload::Reloader;
 use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::{expire_subscriptions, run_timer};
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::trace::{Exporter, Tracer};
+use crate::telemetry::{DoorMetrics, LogHandle, Via};
+use crate::tls::{Dialer, PortTls, TlsError, TlsStore};
 
 /// Proposals that may be on their way at most, in bytes.
 const PROPOSAL_BYTES_MAX: usize = 32 << 20;
@@ -39,6 +43,8 @@ const PROPOSAL_BYTES_MAX: usize = 32 << 20;
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
+/// How long a node that stops waits for the collector of traces.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
 /// How often a node looks whether its log has failed.
 const FAILURE_POLL: Duration = Duration::from_millis(500);
 
@@ -53,6 +59,9 @@ pub enum NodeError {
         /// What the system said.
         source: io::Error,
     },
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The data cannot be opened.
     #[error(transparent)]
     Log(#[from] OpenError),
@@ -85,6 +94,9 @@ pub enum NodeError {
         /// What is wrong.
         source: io::Error,
     },
+    /// The collector of traces has no such address.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] tonic::transport::Error),
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -104,8 +116,14 @@ pub struct Node {
     doors: JoinSet<()>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
+    /// Hands on traces, if there are any.
+    exporter: Option<Exporter>,
+    /// For the last traces to be handed on.
+    flush_max: Duration,
     messaging: SocketAddr,
     admin: SocketAddr,
+    access: Arc<Access>,
+    tls: Option<Arc<TlsStore>>,
 }
 
 impl Node {
@@ -118,6 +136,10 @@ impl Node {
             config.server.connections_max,
             config.cluster.enabled && config.server.tcp_forward,
         );
+        let tls = load_tls(config).await?;
+        let dialer = Dialer::new(tls.clone());
+        let metrics = Arc::new(DoorMetrics::default());
+        let access = Access::new(config, metrics.clone());
         // Ports first: a second server on the same ports is to fail before it touches the data.
         let messaging = listen(&config.server.host, config.server.tcp_port).await?;
         let admin = listen(&config.server.host, config.server.http_port).await?;
@@ -142,18 +164,20 @@ impl Node {
             Some(raft) => {
                 let opening = Opening {
                     config,
-                    found: founds(config, &log).await,
+                    found: founds(config, &log, &dialer).await,
                     node,
                     log: &log,
                     messaging: addresses.0,
                     admin: addresses.1,
                     departure: departure(config).await?,
+                    dialer: dialer.clone(),
                 };
                 let (group, clustered, seeds) = opening.open(raft, plane.clone()).await?;
                 clustered.cluster.start(seeds, &mut tasks, &stop);
                 (group, Some(clustered))
             }
         };
+        let (tracer, exporter) = traces(config)?.unzip();
         let parts = Parts {
             log: log.clone(),
             disk: config.storage.mode == StorageMode::Disk,
@@ -161,6 +185,7 @@ impl Node {
             clustering: Clustering::new(clustered.as_ref().map(|clustered| clustered.cluster.clone())),
             min_ack_level: config.publish.min_ack_level,
             confirm_max: clustered.is_some().then_some(config.cluster.proposal_timeout),
+            tracer,
         };
         let clustering = parts.clustering.clone();
         let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
@@ -189,10 +214,18 @@ impl Node {
             doors: JoinSet::new(),
             tasks,
             stop,
+            exporter,
+            flush_max: config.server.shutdown_grace.min(FLUSH_MAX),
             messaging: addresses.0,
             admin: addresses.1,
+            access,
+            tls,
         };
-        node.open_doors(config, connections, (&queues, &kv), &clustering, (messaging, admin))
+        if let Some(store) = &node.tls {
+            node.tasks.spawn(store.clone().keep_looking());
+        }
+        let ports = (messaging, admin);
+        node.open_doors(config, connections, (&queues, &kv), &clustering, metrics, ports)
             .await?;
         Ok(node)
     }
@@ -203,26 +236,35 @@ impl Node {
         connections: Connections,
         (queues, kv): (&Queues, &Kv),
         clustering: &Clustering,
+        metrics: Arc<DoorMetrics>,
         (messaging, admin): (TcpListener, TcpListener),
     ) -> Result<(), NodeError> {
-        let metrics = Arc::new(DoorMetrics::default());
         let (reporter, health) = tonic_health::server::health_reporter();
         report(&reporter, true).await;
         if clustering.is_enabled() {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
-        let api_key = config.security.api_key.clone();
-        let grpc = grpc::router(queues, kv, clustering, health, api_key.clone())?;
+        let (access, dialer) = (self.access.clone(), Dialer::new(self.tls.clone()));
+        let grpc = grpc::router(
+            &queues.via(Via::Grpc),
+            kv,
+            clustering,
+            health,
+            (access.clone(), dialer.clone()),
+            metrics.clone(),
+        )?;
         let tcp = tcp::Door::new(
-            queues.clone(),
+            queues.via(Via::Binary),
             clustering.clone(),
-            api_key.clone(),
+            access.clone(),
+            dialer,
             &config.server,
             metrics.clone(),
         );
         let intake = Intake::new(&config.server, metrics.clone());
         self.tasks.spawn(intake.clone().watch());
-        let port = MessagingPort::new(tcp, grpc, intake.clone());
+        let tls = PortTls::messaging(self.tls.clone(), &metrics);
+        let port = MessagingPort::new(tcp, grpc, intake.clone(), tls, access.clone());
         let acceptor = self.acceptor(
             config,
             ("messaging", connections.messaging),
@@ -235,14 +277,15 @@ impl Node {
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
         let router = http::router(
-            config,
-            queues.clone(),
-            kv.clone(),
+            (queues.via(Via::Http), kv.clone()),
             clustering.clone(),
-            api_key,
+            access.clone(),
+            self.tls.clone(),
             metrics.clone(),
+            config,
         );
-        let port = HttpPort::new(router, intake, config.server.idle_write_timeout);
+        let tls = PortTls::admin(self.tls.clone(), &metrics);
+        let port = HttpPort::new(router, intake, tls, access, config.server.idle_write_timeout);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
         });
@@ -283,6 +326,12 @@ impl Node {
         self.admin
     }
 
+    /// Who applies a changed configuration. `in_effect` is what this node was started with.
+    #[must_use]
+    pub fn reloader(&self, log: LogHandle, in_effect: Values) -> Reloader {
+        Reloader::new(self.access.clone(), self.tls.clone(), log, in_effect)
+    }
+
     /// Serves until `stop` or until the storage fails, then closes: no new connections, requests in progress are
     /// finished, a checkpoint is written, the log is synced.
     ///
@@ -309,6 +358,9 @@ impl Node {
         tracing::info!("stopping");
         while self.doors.join_next().await.is_some() {}
         self.tasks.shutdown().await;
+        if let Some(exporter) = self.exporter.take() {
+            exporter.finish(self.flush_max).await;
+        }
         self.group.checkpoint().await;
         self.close().await;
         Ok(())
@@ -376,6 +428,15 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, NodeError> {
     })
 }
 
+/// Reads the files of `server.tls`, on a thread that may block.
+async fn load_tls(config: &Config) -> Result<Option<Arc<TlsStore>>, NodeError> {
+    let Some(files) = config.server.tls.clone() else {
+        return Ok(None);
+    };
+    let loaded = tokio::task::spawn_blocking(move || TlsStore::load(&files)).await?;
+    Ok(Some(loaded?))
+}
+
 /// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.
 async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
     let data_dir = config.storage.data_dir.clone();
@@ -435,6 +496,16 @@ async fn departure(config: &Config) -> Result<Departure, NodeError> {
         path: config.storage.data_dir.clone(),
         source,
     })
+}
+
+/// Who makes traces and who hands them on, if anybody is told of them.
+fn traces(config: &Config) -> Result<Option<(Tracer, Exporter)>, NodeError> {
+    let telemetry = &config.telemetry;
+    let Some(collector) = &telemetry.collector else {
+        return Ok(None);
+    };
+    let names = (telemetry.service_name.as_str(), config.cluster.node_id.as_str());
+    Ok(Some(Exporter::start(collector, names, telemetry.sample_ratio)?))
 }
 
 /// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:

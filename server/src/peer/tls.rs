@@ -1,27 +1,22 @@
 //! Mutual TLS between nodes: each side shows a certificate of the same authority.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::config::PeerTls;
+use crate::tls::pem::{PemError, PemFile};
 
 const ALPN_HTTP2: &[u8] = b"h2";
 
 /// The files of mutual TLS are of no use.
 #[derive(Debug, thiserror::Error)]
-#[error("TLS between nodes: {what} {path:?}: {why}")]
-pub struct PeerTlsError {
-    what: &'static str,
-    path: std::path::PathBuf,
-    why: String,
-}
+#[error("TLS between nodes: {0}")]
+pub struct PeerTlsError(#[from] PemError);
 
 /// Whether the files can be used. Blocks.
 ///
@@ -42,12 +37,13 @@ impl Tls {
     /// Reads the files. Blocks.
     pub(super) fn load(files: &PeerTls) -> Result<Self, PeerTlsError> {
         let provider = Arc::new(ring::default_provider());
-        let roots = Arc::new(roots(&files.ca)?);
-        let chain = certificates("certificate", &files.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(error("key", &files.key))?;
+        let roots = Arc::new(PemFile::read("authorities", &files.ca)?.roots()?);
+        let certificate = PemFile::read("certificate", &files.cert)?;
+        let chain = certificate.certificates()?;
+        let key = PemFile::read("key", &files.key)?.key()?;
         let client = client(&provider, &roots, chain.clone(), key.clone_key());
-        let client = client.map_err(error("certificate", &files.cert))?;
-        let server = server(provider, roots, chain, key).map_err(error("certificate", &files.cert))?;
+        let client = client.map_err(|why| certificate.error(&why))?;
+        let server = server(provider, roots, chain, key).map_err(|why| certificate.error(&why))?;
         Ok(Self {
             connector: TlsConnector::from(Arc::new(client)),
             acceptor: TlsAcceptor::from(Arc::new(server)),
@@ -88,30 +84,4 @@ fn server(
         .map_err(|error| error.to_string())?;
     config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
     Ok(config)
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, PeerTlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("authorities", path)? {
-        roots.add(certificate).map_err(error("authorities", path))?;
-    }
-    Ok(roots)
-}
-
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerTlsError> {
-    let read = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(error(what, path))?;
-    if read.is_empty() {
-        return Err(error(what, path)("no certificate in it"));
-    }
-    Ok(read)
-}
-
-fn error<E: ToString>(what: &'static str, path: &Path) -> impl Fn(E) -> PeerTlsError {
-    move |why| PeerTlsError {
-        what,
-        path: path.to_owned(),
-        why: why.to_string(),
-    }
 }

@@ -1,13 +1,14 @@
-//! What the server tells about itself: log lines and numbers.
+//! What the server tells about itself: log lines, numbers and traces.
 
 mod exposition;
 mod filter;
 mod logging;
 mod metrics;
 mod process;
+pub mod trace;
 
 pub use exposition::Exposition;
 pub use filter::{FilterError, LogFilter};
-pub use logging::start_logging;
-pub use metrics::{Counter, DoorMetrics, Gauge};
+pub use logging::{LogHandle, start_logging};
+pub use metrics::{Counter, DoorMetrics, ForwardCounts, Gauge, Via};
 pub use process::ProcessFigures;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::tls::TlsStream;
+
 /// Every reply comes at once; a server that keeps a client waiting so long is at fault.
-const REPLY_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const REPLY_WITHIN: Duration = Duration::from_secs(20);
 const HEADER_BYTES: usize = 5;
 
 /// Status bytes of replies.
@@ -128,7 +130,48 @@ pub fn frame(command: u8, body: &[u8]) -> Vec<u8> {
 /// A connection.
 #[derive(Debug)]
 pub struct BinaryClient {
-    stream: TcpStream,
+    stream: Wire,
+}
+
+/// Bytes, encrypted or not.
+#[derive(Debug)]
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Wire {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 impl BinaryClient {
@@ -149,7 +192,16 @@ impl BinaryClient {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(REPLY_WITHIN))?;
         stream.set_write_timeout(Some(REPLY_WITHIN))?;
-        Ok(Self { stream })
+        Ok(Self {
+            stream: Wire::Plain(stream),
+        })
+    }
+
+    /// Speaks over a connection that is there.
+    pub fn over_tls(stream: TlsStream) -> Self {
+        Self {
+            stream: Wire::Tls(Box::new(stream)),
+        }
     }
 
     /// Sends bytes as they are.
@@ -157,7 +209,8 @@ impl BinaryClient {
     /// # Errors
     /// The connection is gone.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Sends a request and does not wait.
@@ -186,7 +239,10 @@ impl BinaryClient {
         let mut byte = [0];
         match self.stream.read(&mut byte) {
             Ok(count) => count == 0,
-            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+            ),
         }
     }
 
@@ -195,7 +251,7 @@ impl BinaryClient {
     /// # Panics
     /// When the connection is gone.
     pub fn finish_sending(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("an open connection");
+        self.stream.tcp().shutdown(Shutdown::Write).expect("an open connection");
     }
 
     /// Waits at most so long for each reply.
@@ -204,6 +260,7 @@ impl BinaryClient {
     /// When `timeout` is zero.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.stream
+            .tcp()
             .set_read_timeout(Some(timeout))
             .expect("a timeout that is not zero");
     }

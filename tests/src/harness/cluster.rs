@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::network::{Host, Network};
 use super::server::{local, spawn, spawn_on};
-use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http, tls};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -61,6 +62,8 @@ pub struct ClusterNode {
     settings: Vec<(String, Value)>,
     /// What clients show; empty as long as it was not started.
     api_key: String,
+    /// How clients speak TLS with it, if it does.
+    tls: Option<Arc<ClientConfig>>,
     /// The host it runs on, if not this one.
     host: Option<Host>,
     process: Process,
@@ -203,6 +206,7 @@ impl Cluster {
         let options = own.fold(options, |options, (key, value)| options.set(key, value.clone()));
         let api_key = options.get("security.api_key").and_then(Value::as_str);
         node.api_key = api_key.unwrap_or_default().to_owned();
+        node.tls = options.tls_client().cloned();
         let config = node.directory.path().join("config.json");
         std::fs::write(&config, options.to_json()).expect("write the configuration");
         let (directory, log) = (node.directory.path(), node.log_file());
@@ -457,6 +461,7 @@ impl ClusterNode {
             secret: SECRET.to_owned(),
             settings: Vec::new(),
             api_key: String::new(),
+            tls: None,
             host: None,
             process: Process::Stopped,
         }
@@ -523,7 +528,13 @@ impl ClusterNode {
     /// `/cluster/status`, if it answers.
     pub fn status(&self) -> Option<Value> {
         let headers = [("x-api-key", self.api_key.as_str())];
-        let response = http::request(self.admin, "GET", "/cluster/status", &headers, b"").ok()?;
+        let path = "/cluster/status";
+        let response = match &self.tls {
+            None => http::request(self.admin, "GET", path, &headers, b""),
+            Some(client) => tls::connect(self.admin, client)
+                .and_then(|stream| http::request_over(stream, ("GET", path), &headers, b"")),
+        };
+        let response = response.ok()?;
         (response.status == 200).then(|| response.json())
     }
 

@@ -69,10 +69,23 @@ pub fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<Response> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    request_over(stream, (method, path), headers, body)
+}
+
+/// One request on a connection that is there, which ends with the answer.
+///
+/// # Errors
+/// The connection broke, or what came is no HTTP.
+pub fn request_over(
+    mut stream: impl Read + Write,
+    (method, path): (&str, &str),
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Response> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
@@ -82,7 +95,7 @@ pub fn request(
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
     // A server that refuses a body before it was read to its end closes behind its answer, which is there all the same.
-    let sent = stream.write_all(body);
+    let sent = stream.write_all(body).and_then(|()| stream.flush());
     let mut raw = Vec::new();
     let ended = stream.read_to_end(&mut raw);
     let broken = || io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&raw).into_owned());

@@ -17,6 +17,7 @@ mod process;
 mod random;
 mod server;
 mod small_disk;
+pub mod tls;
 mod wait;
 
 pub use cluster::{Cluster, ClusterNode};

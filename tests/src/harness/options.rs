@@ -2,14 +2,18 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tokio_rustls::rustls::ClientConfig;
 
 /// A configuration file in the making. What is not set is left to the server's defaults.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     config: Value,
     open_files_max: Option<(u32, u32)>,
+    /// How the harness itself speaks to the admin port, if that speaks TLS.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl ServerOptions {
@@ -31,7 +35,20 @@ impl ServerOptions {
         Self {
             config: serde_json::from_str(text).expect("a configuration in JSON"),
             open_files_max: None,
+            tls: None,
         }
+    }
+
+    /// The admin port speaks TLS, and this is how to speak to it.
+    #[must_use]
+    pub fn tls(mut self, client: Arc<ClientConfig>) -> Self {
+        self.tls = Some(client);
+        self
+    }
+
+    /// How to speak to the admin port, if it speaks TLS.
+    pub(super) fn tls_client(&self) -> Option<&Arc<ClientConfig>> {
+        self.tls.as_ref()
     }
 
     fn with_mode(mode: &str) -> Self {

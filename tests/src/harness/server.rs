@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
 use super::network::Host;
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http};
+use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http, tls};
 
 /// A start replays a log and may share the machine with a build.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -48,6 +48,7 @@ pub struct Server {
     child: Child,
     admin: SocketAddr,
     messaging: SocketAddr,
+    config: PathBuf,
     log: PathBuf,
     started_in: Duration,
 }
@@ -94,6 +95,7 @@ impl Server {
             child,
             admin,
             messaging,
+            config,
             log,
             started_in: Duration::ZERO,
         };
@@ -104,7 +106,7 @@ impl Server {
 
     fn wait_until_ready(&mut self, started: Instant) -> Result<(), StartError> {
         loop {
-            if http::get(self.admin, "/readyz").is_ok_and(|response| response.status == 200) {
+            if self.is_ready() {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait().expect("wait for the server") {
@@ -122,6 +124,36 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        let answer = match self.options.tls_client() {
+            None => http::get(self.admin, "/readyz"),
+            Some(client) => tls::connect(self.admin, client)
+                .and_then(|stream| http::request_over(stream, ("GET", "/readyz"), &[], b"")),
+        };
+        answer.is_ok_and(|response| response.status == 200)
+    }
+
+    /// Writes a new configuration where the server looks for it, and SIGHUP. What is applied is in the log.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn reload(&self, options: &ServerOptions) {
+        let ports = options
+            .clone()
+            .set("server.http_port", self.admin.port())
+            .set("server.tcp_port", self.messaging.port());
+        self.reload_text(&ports.to_json());
+    }
+
+    /// As [`Server::reload`], with whatever is in the file then.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn reload_text(&self, text: &str) {
+        std::fs::write(&self.config, text).expect("write the configuration");
+        self.signal(Signal::HUP);
     }
 
     /// SIGKILL; returns when the process is gone.

@@ -108,7 +108,7 @@ impl Promised {
     /// The longest time between the two moments, or until the last acknowledgement, in which there was none.
     pub(crate) fn longest_gap(&self, from: Instant, to: Instant) -> Duration {
         let to = self.acknowledged.last().map_or(to, |last| to.min(*last));
-        let between = self.acknowledged.iter().filter(|moment| (from..to).contains(moment));
+        let between = self.acknowledged.iter().filter(|moment| (from..to).contains(*moment));
         let moments: Vec<Instant> = [from].into_iter().chain(between.copied()).chain([to]).collect();
         let gaps = moments.windows(2).map(|pair| pair[1].duration_since(pair[0]));
         gaps.max().expect("two moments")

@@ -1,44 +1,46 @@
-//! The API key of the gRPC door: metadata `x-api-key`, or `authorization: Bearer`. Health needs none, so that probes work.
+//! The key of a call, as metadata `x-api-key` or `authorization: Bearer`, and what may be done with it.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::{Either, Ready, ready};
+use axum::body::Body;
+use futures_util::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
-use tonic::body::Body;
+use tonic::Status;
 use tower::{Layer, Service};
 
-use super::error::unauthenticated;
-use crate::config::ApiKey;
+use super::error::{denied, unauthenticated};
+use crate::access::{Access, Client, Grant, Need, Operation, Role, UntilRevoked};
 
-const OPEN_PREFIX: &str = "/grpc.health.v1.Health/";
-
+/// Wraps the services of a node.
 #[derive(Clone)]
-pub(super) struct ApiKeyLayer {
-    key: ApiKey,
+pub(super) struct AccessLayer {
+    access: Arc<Access>,
 }
 
-impl ApiKeyLayer {
-    pub(super) fn new(key: ApiKey) -> Self {
-        Self { key }
+impl AccessLayer {
+    pub(super) fn new(access: Arc<Access>) -> Self {
+        Self { access }
     }
 }
 
-impl<S> Layer<S> for ApiKeyLayer {
-    type Service = ApiKeyService<S>;
+impl<S> Layer<S> for AccessLayer {
+    type Service = AccessService<S>;
 
-    fn layer(&self, inner: S) -> ApiKeyService<S> {
-        ApiKeyService {
+    fn layer(&self, inner: S) -> AccessService<S> {
+        AccessService {
             inner,
-            key: self.key.clone(),
+            access: self.access.clone(),
         }
     }
 }
 
 #[derive(Clone)]
-pub(super) struct ApiKeyService<S> {
+pub(super) struct AccessService<S> {
     inner: S,
-    key: ApiKey,
+    access: Arc<Access>,
 }
 
 fn given(headers: &HeaderMap) -> &[u8] {
@@ -49,24 +51,62 @@ fn given(headers: &HeaderMap) -> &[u8] {
     bearer.strip_prefix(b"Bearer ").unwrap_or_default()
 }
 
-impl<S, B> Service<Request<B>> for ApiKeyService<S>
+impl<S, B> Service<Request<B>> for AccessService<S>
 where
-    S: Service<Request<B>, Response = Response<axum::body::Body>>,
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
 {
-    type Response = Response<axum::body::Body>;
-    type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Self::Response, S::Error>>>;
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if request.uri().path().starts_with(OPEN_PREFIX) || self.key.accepts(given(request.headers())) {
-            return Either::Left(self.inner.call(request));
+        let operation = Operation::of_grpc(request.uri().path());
+        let admitted = match request.extensions().get::<Arc<Client>>() {
+            Some(client) => self.access.admit(client, given(request.headers()), operation),
+            None => self
+                .access
+                .admit(&Client::new(None), given(request.headers()), operation),
+        };
+        match admitted {
+            Ok(None) => Box::pin(self.inner.call(request)),
+            Ok(Some(grant)) => Box::pin(serve(self.inner.call(request), grant, operation.need)),
+            Err(why) => Box::pin(std::future::ready(Ok(denied(&why).into_http()))),
         }
-        Either::Right(ready(Ok(unauthenticated()
-            .into_http::<Body>()
-            .map(axum::body::Body::new))))
     }
+}
+
+/// As long as the key is valid. What was begun with it is finished; only those who wait for messages get none any more.
+async fn serve(
+    call: impl Future<Output = Result<Response<Body>, Infallible>>,
+    grant: Grant,
+    need: Need,
+) -> Result<Response<Body>, Infallible> {
+    let waits = need == Need::Role(Role::Consumer);
+    let revoked = async {
+        match waits {
+            true => grant.revoked().await,
+            false => std::future::pending().await,
+        }
+    };
+    let response = tokio::select! {
+        biased;
+        response = call => response?,
+        () = revoked => return Ok(revoked_status().into_http()),
+    };
+    Ok(response.map(|body| Body::new(UntilRevoked::new(body, grant, trailers))))
+}
+
+fn revoked_status() -> Status {
+    unauthenticated("unauthorized: the key of this call is no longer valid")
+}
+
+fn trailers() -> Option<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    // Only a status with bytes that no header can have is refused, and this one has none.
+    revoked_status().add_header(&mut trailers).ok().map(|()| trailers)
 }

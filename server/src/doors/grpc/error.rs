@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::access::Denied;
 use crate::service::ServiceError;
 
 pub(in crate::doors) const DOMAIN: &str = "boltq";
@@ -66,11 +67,30 @@ pub(super) fn invalid(what: impl Into<String>) -> Status {
 }
 
 /// Refuses a caller without the right key.
-pub(super) fn unauthenticated() -> Status {
+pub(super) fn unauthenticated(text: &str) -> Status {
     let details = ErrorDetails::with_error_info("UNAUTHENTICATED", DOMAIN, HashMap::new());
-    Status::with_error_details(
-        Code::Unauthenticated,
-        "unauthorized: send the API key of the server as metadata \"x-api-key\"",
-        details,
-    )
+    Status::with_error_details(Code::Unauthenticated, text, details)
+}
+
+/// Refuses a caller who may not do this.
+pub(super) fn denied(denied: &Denied) -> Status {
+    let (code, reason, metadata) = match denied {
+        Denied::Unauthorized => {
+            return unauthenticated("unauthorized: send an API key of the server as metadata \"x-api-key\"");
+        }
+        Denied::TooMany { wait } => {
+            let wait = ("retry_after_ms".to_owned(), wait.as_millis().to_string());
+            (
+                Code::ResourceExhausted,
+                "TOO_MANY_FAILED_ATTEMPTS",
+                HashMap::from([wait]),
+            )
+        }
+        Denied::Forbidden { operation, .. } => {
+            let role = ("role".to_owned(), operation.need.to_string());
+            (Code::PermissionDenied, "ROLE_REQUIRED", HashMap::from([role]))
+        }
+    };
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    Status::with_error_details(code, denied.to_string(), details)
 }

@@ -1,7 +1,7 @@
 //! Any node takes any call: what only the leader can do is passed on to it, streams included.
 //!
 //! The call is not looked into. It goes to the messaging port of the leader with all its metadata, so the leader checks the
-//! API key as it would for the client. A call that was passed on once is not passed on again: the second node would know as
+//! API key by the same rule as this node has. A call that was passed on once is not passed on again: the second node would know as
 //! little as the first, so the caller is told to try again.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,18 @@ use std::time::Duration;
 use axum::body::Body;
 use boltq_proto::topic::v1::SubscribeRequest;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tower::{Layer, Service};
+use tower::{Layer, Service, service_fn};
 
 use super::error::invalid;
 use crate::service::{Queues, ServiceError};
+use crate::telemetry::{DoorMetrics, ForwardCounts};
+use crate::tls::{Dialer, Stream};
 
 /// Marks a call that a node has passed on.
 const FORWARDED: &str = "boltq-forwarded";
@@ -72,14 +75,19 @@ pub(super) struct ForwardLayer {
     /// Whether there is a cache.
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl ForwardLayer {
-    pub(super) fn new(queues: Queues, cache: bool) -> Self {
+    pub(super) fn new(queues: Queues, cache: bool, dialer: Dialer, metrics: Arc<DoorMetrics>) -> Self {
         Self {
             queues,
             cache,
-            leaders: Arc::default(),
+            leaders: Arc::new(Leaders {
+                dialer,
+                channels: Mutex::default(),
+            }),
+            metrics,
         }
     }
 }
@@ -93,6 +101,7 @@ impl<S> Layer<S> for ForwardLayer {
             queues: self.queues.clone(),
             cache: self.cache,
             leaders: self.leaders.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 }
@@ -103,6 +112,7 @@ pub(super) struct Forward<S> {
     queues: Queues,
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl<S> Service<Request<Body>> for Forward<S>
@@ -126,11 +136,14 @@ where
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
         if leader.is_empty() {
+            if !here && !subscribes {
+                self.metrics.forwards.no_leader.increment();
+            }
             // What only the leader can do, the service refuses.
             return Box::pin(self.inner.call(request));
         }
         let channel = self.leaders.channel(&leader);
-        let queues = self.queues.clone();
+        let (queues, metrics) = (self.queues.clone(), self.metrics.clone());
         let waiting = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, waiting);
         Box::pin(async move {
@@ -142,7 +155,7 @@ where
                     Err(status) => return Ok(status.into_http()),
                 },
             };
-            Ok(pass_on(request, queues, leader, channel).await)
+            Ok(pass_on(request, queues, leader, channel, &metrics.forwards).await)
         })
     }
 }
@@ -164,8 +177,11 @@ async fn pass_on(
     queues: Queues,
     leader: String,
     channel: Result<Channel, String>,
+    counts: &ForwardCounts,
 ) -> Response<Body> {
+    counts.sent.increment();
     let failed = |why: &dyn std::fmt::Display| {
+        counts.failed.increment();
         tracing::debug!(leader, %why, "a call could not be passed on");
         refusal(&leader).into_http::<Body>()
     };
@@ -248,12 +264,14 @@ impl<B: hyper::body::Body + Unpin> hyper::body::Body for UntilItEnds<B> {
 }
 
 /// Connections to those that lead or led.
-#[derive(Default)]
-struct Leaders(Mutex<BTreeMap<String, Channel>>);
+struct Leaders {
+    dialer: Dialer,
+    channels: Mutex<BTreeMap<String, Channel>>,
+}
 
 impl Leaders {
     fn channel(&self, address: &str) -> Result<Channel, String> {
-        let mut channels = self.0.lock();
+        let mut channels = self.channels.lock();
         if let Some(channel) = channels.get(address) {
             return Ok(channel.clone());
         }
@@ -264,13 +282,27 @@ impl Leaders {
             .keep_alive_timeout(PING_TIMEOUT)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .tcp_nodelay(true)
-            .connect_lazy();
+            .connect_with_connector_lazy(self.connector(address));
         if channels.len() >= CHANNELS_MAX {
             channels.clear();
         }
         channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
+    }
+
+    /// Encrypted or not is below HTTP, which does not know.
+    fn connector(
+        &self,
+        address: &str,
+    ) -> impl Service<Uri, Response = TokioIo<Stream>, Error = std::io::Error, Future = impl Send + use<>>
+    + Send
+    + 'static
+    + use<> {
+        let (dialer, address) = (self.dialer.clone(), address.to_owned());
+        service_fn(move |_: Uri| {
+            let (dialer, address) = (dialer.clone(), address.clone());
+            async move { dialer.http2(&address).await.map(TokioIo::new) }
+        })
     }
 }
 

@@ -15,6 +15,8 @@ mod settings;
 mod subscribe;
 mod topic;
 
+use std::sync::Arc;
+
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
@@ -31,7 +33,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_web::GrpcWebLayer;
 
 use self::admin::AdminDoor;
-use self::auth::ApiKeyLayer;
+use self::auth::AccessLayer;
 use self::cluster::ClusterDoor;
 pub(super) use self::error::DOMAIN;
 use self::exchange::ExchangeDoor;
@@ -39,9 +41,11 @@ use self::forward::ForwardLayer;
 use self::kv::KvDoor;
 use self::queue::QueueDoor;
 use self::topic::TopicDoor;
-use crate::config::ApiKey;
+use crate::access::Access;
 use crate::doors::intake::MessageLayer;
 use crate::service::{Clustering, Kv, Queues};
+use crate::telemetry::DoorMetrics;
+use crate::tls::Dialer;
 
 /// Methods that take a stream of messages.
 const STREAMS: &[&str] = &[
@@ -61,7 +65,8 @@ pub fn router(
     kv: &Kv,
     clustering: &Clustering,
     health: HealthServer<impl Health>,
-    api_key: ApiKey,
+    (access, dialer): (Arc<Access>, Dialer),
+    metrics: Arc<DoorMetrics>,
 ) -> Result<Router, tonic_reflection::server::Error> {
     let queue = QueueServiceServer::new(QueueDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
@@ -97,10 +102,10 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
-        .route_layer(ForwardLayer::new(queues.clone(), cache))
+        .route_layer(ForwardLayer::new(queues.clone(), cache, dialer, metrics))
         .route_layer(MessageLayer::new(STREAMS))
+        .route_layer(AccessLayer::new(access))
         .route_layer(GrpcWebLayer::new())
-        .route_layer(ApiKeyLayer::new(api_key))
         .fallback(unknown))
 }
 

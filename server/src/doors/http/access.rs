@@ -1,16 +1,17 @@
-//! Browsers of other origins, and the API key.
+//! Browsers of other origins, and keys.
 
+use std::sync::Arc;
+
+use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::header::ORIGIN;
-use axum::http::{Method, StatusCode};
+use axum::http::header::{ORIGIN, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::router::{AdminDoor, error};
-
-/// Probes and scrapers have no key. That the description of this API is open tells nobody more than its documentation.
-pub(super) const OPEN: [&str; 5] = ["/health", "/livez", "/readyz", "/metrics", "/openapi.json"];
+use crate::access::{Client, Denied, Grant, Operation, UntilRevoked};
 
 #[derive(Deserialize)]
 struct KeyInQuery {
@@ -22,24 +23,46 @@ pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next:
     let origin = request.headers().get(ORIGIN).cloned();
     let mut response = if request.method() == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
-    } else if OPEN.contains(&request.uri().path()) || may_enter(&door, &request) {
-        next.run(request).await
     } else {
-        door.metrics.authentications_failed.increment();
-        error(StatusCode::UNAUTHORIZED, "unauthorized")
+        match admit(&door, &request) {
+            Ok(None) => next.run(request).await,
+            // What is sent while it is asked for ends with the key.
+            Ok(Some(grant)) => {
+                let response = next.run(request).await;
+                response.map(|body| Body::new(UntilRevoked::new(body, grant, || None)))
+            }
+            Err(why) => refused(&why),
+        }
     };
     door.cors.put(origin.as_ref(), response.headers_mut());
     response
 }
 
 /// The header counts; the query only where there is no header.
-fn may_enter(door: &AdminDoor, request: &Request) -> bool {
+fn admit(door: &AdminDoor, request: &Request) -> Result<Option<Grant>, Denied> {
+    let operation = Operation::of_http(request.uri().path());
+    let client = request.extensions().get::<Arc<Client>>().cloned();
+    let client = client.unwrap_or_else(|| Arc::new(Client::new(None)));
     match request.headers().get("x-api-key") {
-        Some(shown) => door.api_key.accepts(shown.as_bytes()),
+        Some(shown) => door.access.admit(&client, shown.as_bytes(), operation),
         None => {
             let query = Query::<KeyInQuery>::try_from_uri(request.uri());
             let shown = query.ok().and_then(|Query(query)| query.api_key).unwrap_or_default();
-            door.api_key.accepts(shown.as_bytes())
+            door.access.admit(&client, shown.as_bytes(), operation)
+        }
+    }
+}
+
+fn refused(why: &Denied) -> Response {
+    let text = why.to_string();
+    match why {
+        Denied::Unauthorized => error(StatusCode::UNAUTHORIZED, &text),
+        Denied::Forbidden { .. } => error(StatusCode::FORBIDDEN, &text),
+        Denied::TooMany { wait } => {
+            let mut response = error(StatusCode::TOO_MANY_REQUESTS, &text);
+            let seconds = HeaderValue::from(wait.as_secs() + 1);
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+            response
         }
     }
 }

@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::refusal::{Refusal, whole};
@@ -21,6 +20,7 @@ use super::router::AdminDoor;
 use super::topic;
 use crate::doors::bounds::WAIT_MAX;
 use crate::service::ServiceError;
+use crate::tls::Dialer;
 
 /// Marks a request that a node has passed on.
 const FORWARDED: &str = "boltq-forwarded";
@@ -46,13 +46,24 @@ fn answer_max(uri: &Uri) -> Duration {
 
 pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
     let here = any_node_can(request.uri()) || door.queues.is_leading() || request.headers().contains_key(FORWARDED);
+    let counts = &door.metrics.forwards;
     match door.clustering.queue_leader_admin().filter(|_| !here) {
-        // What only the leader can do, the service refuses.
-        None => next.run(request).await,
-        Some(leader) => pass_on(request, &leader).await.unwrap_or_else(|refused| {
-            tracing::debug!(leader, "a request could not be passed on");
-            refused.into_response()
-        }),
+        None => {
+            if !here {
+                counts.no_leader.increment();
+            }
+            // What only the leader can do, the service refuses.
+            next.run(request).await
+        }
+        Some(leader) => {
+            counts.sent.increment();
+            let passed_on = pass_on(request, &leader, &door.dialer()).await;
+            passed_on.unwrap_or_else(|refused| {
+                counts.failed.increment();
+                tracing::debug!(leader, "a request could not be passed on");
+                refused.into_response()
+            })
+        }
     }
 }
 
@@ -65,8 +76,8 @@ pub(super) async fn cache_to_leader(door: State<AdminDoor>, request: Request, ne
     }
 }
 
-async fn pass_on(request: Request, leader: &str) -> Result<Response, Refusal> {
-    let stream = timeout(CONNECT_MAX, TcpStream::connect(leader)).await;
+async fn pass_on(request: Request, leader: &str, dialer: &Dialer) -> Result<Response, Refusal> {
+    let stream = timeout(CONNECT_MAX, dialer.http1(leader)).await;
     let stream = stream.ok().and_then(Result::ok).ok_or(Refusal::NoLeader)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await

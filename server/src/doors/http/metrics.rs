@@ -6,13 +6,17 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
 use super::router::AdminDoor;
-use super::{cache_metrics, cluster_metrics, flat_metrics, group_metrics, publish_metrics, routing_metrics};
+use super::{
+    cache_metrics, cluster_metrics, flat_metrics, group_metrics, publish_metrics, routing_metrics, timing_metrics,
+    tls_metrics,
+};
 use crate::cluster::{QUEUE_GROUP, group_name};
 use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
 pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -> Response {
-    let stats = door.queues.stats();
+    let surveyed = door.queues.survey();
+    let stats = door.queues.stats_of(&surveyed);
     let cache = door.kv.stats().unwrap_or_default();
     let accept = headers.get(ACCEPT).map_or(&b""[..], |value| value.as_bytes());
     if String::from_utf8_lossy(accept).contains("application/json") {
@@ -20,6 +24,8 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
+    door.shown.lock().put(&mut exposition, &surveyed);
+    timing_metrics::put(&mut exposition, &door.queues.timings(), door.queues.trace_counts());
     publish_metrics::put(&mut exposition, door.queues.publish_counts());
     cache_metrics::put(&mut exposition, &cache);
     routing_metrics::put(
@@ -29,6 +35,9 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     );
     group_and_storage(&mut exposition, &stats);
     doors(&mut exposition, &door.metrics);
+    if let Some(store) = &door.tls {
+        tls_metrics::put(&mut exposition, store);
+    }
     match door.clustering.status() {
         Some(status) => cluster_metrics::put(&mut exposition, &status),
         None => group_metrics::put(&mut exposition, &group_name(QUEUE_GROUP), &stats.figures),
@@ -147,6 +156,25 @@ fn doors(out: &mut Exposition, metrics: &DoorMetrics) {
     ] {
         out.labelled_gauge("boltq_connections", open, &[("port", port)], gauge.get());
     }
+    for (name, help, counter) in [
+        (
+            "boltq_forward_total",
+            "Requests that were passed on to the leader.",
+            &metrics.forwards.sent,
+        ),
+        (
+            "boltq_forward_failed",
+            "Requests for the leader that could not be passed on, or were not answered.",
+            &metrics.forwards.failed,
+        ),
+        (
+            "boltq_forward_no_leader",
+            "Requests for the leader while nobody was known to lead.",
+            &metrics.forwards.no_leader,
+        ),
+    ] {
+        out.counter(name, help, counter.get());
+    }
     let refused = "Connections closed at once because there were too many.";
     out.counter(
         "boltq_connections_refused_total",
@@ -165,10 +193,24 @@ fn doors(out: &mut Exposition, metrics: &DoorMetrics) {
     );
     let rejected = "Frames of the binary protocol that closed their connection: too long, or before authentication.";
     out.counter("boltq_frames_rejected_total", rejected, metrics.frames_rejected.get());
-    let failed = "Wrong or missing API keys on the binary protocol and the admin port.";
     out.counter(
         "boltq_authentications_failed_total",
-        failed,
+        "Wrong or missing API keys.",
         metrics.authentications_failed.get(),
+    );
+    out.counter(
+        "boltq_authentications_throttled_total",
+        "Keys that nobody looked at, as their address had failed too often.",
+        metrics.authentications_throttled.get(),
+    );
+    out.counter(
+        "boltq_requests_forbidden_total",
+        "Requests for which the role of the key was not enough.",
+        metrics.requests_forbidden.get(),
+    );
+    out.counter(
+        "boltq_tls_handshakes_failed_total",
+        "TLS handshakes of clients that came to nothing.",
+        metrics.handshakes_failed.get(),
     );
 }

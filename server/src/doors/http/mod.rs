@@ -24,6 +24,7 @@ mod overview;
 mod publish_metrics;
 mod query;
 mod queue;
+mod queue_metrics;
 mod queues;
 mod refusal;
 mod room;
@@ -32,6 +33,8 @@ mod routes;
 mod routing_metrics;
 mod stats;
 mod streamed;
+mod timing_metrics;
+mod tls_metrics;
 mod topic;
 
 pub use router::router;

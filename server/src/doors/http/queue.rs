@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use boltq_core::MessageId;
 use boltq_core::limits::FRAME_BYTES_MAX;
@@ -21,6 +21,7 @@ use crate::doors::body::shortened;
 use crate::doors::bounds::{RETRY_DELAY_MAX, WAIT_MAX};
 use crate::doors::exchanges::push_queue;
 use crate::doors::requests::{Publish, TOPIC_REQUIRED};
+use crate::doors::traced;
 use crate::service::{ANSWER_BYTES_MAX, Handle, ServiceError, SettleError, Settlement};
 
 /// Longest part of an id that is repeated in an error.
@@ -30,11 +31,12 @@ pub(super) const ANSWER_JSON_BYTES_MAX: usize = ANSWER_BYTES_MAX / 3 * 4;
 
 type Answer = Result<Response, Refusal>;
 
-pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer {
+pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: Publish<'_> = members(&body)?;
     required(&publish.topic, TOPIC_REQUIRED)?;
     let mut batch = door.queues.batch();
+    batch.called_in(traced::context(&door.queues, &headers));
     push_queue(&mut batch, &publish)?;
     let id = door.queues.publish(batch).await?.pop().ok_or(ServiceError::Stopped)?;
     Ok(published(id))

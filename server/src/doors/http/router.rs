@@ -6,15 +6,19 @@ use axum::http::header::ALLOW;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::cors::Cors;
+use super::queue_metrics::Shown;
 use super::routes::{Place, ROUTES, Verb};
 use super::{access, forward};
-use crate::config::{ApiKey, Config};
+use crate::access::Access;
+use crate::config::Config;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
+use crate::tls::{Dialer, TlsStore};
 
 /// What the routes answer from.
 #[derive(Clone)]
@@ -22,30 +26,42 @@ pub(super) struct AdminDoor {
     pub(super) queues: Queues,
     pub(super) kv: Kv,
     pub(super) clustering: Clustering,
-    pub(super) api_key: ApiKey,
+    pub(super) access: Arc<Access>,
+    pub(super) tls: Option<Arc<TlsStore>>,
     pub(super) cors: Cors,
     /// `storage.compaction_threshold`.
     pub(super) compaction_threshold_bytes: u64,
     pub(super) metrics: Arc<DoorMetrics>,
+    /// Queues with metrics of their own.
+    pub(super) shown: Arc<Mutex<Shown>>,
+}
+
+impl AdminDoor {
+    /// For requests that are passed on.
+    pub(super) fn dialer(&self) -> Dialer {
+        Dialer::new(self.tls.clone())
+    }
 }
 
 /// Everything on the admin port.
 pub fn router(
-    config: &Config,
-    queues: Queues,
-    kv: Kv,
+    (queues, kv): (Queues, Kv),
     clustering: Clustering,
-    api_key: ApiKey,
+    access: Arc<Access>,
+    tls: Option<Arc<TlsStore>>,
     metrics: Arc<DoorMetrics>,
+    config: &Config,
 ) -> Router {
     let door = AdminDoor {
         queues,
         kv,
         clustering,
-        api_key,
+        access,
+        tls,
         cors: Cors::new(config.server.cors.clone()),
         compaction_threshold_bytes: config.storage.compaction_threshold_bytes,
         metrics,
+        shown: Arc::new(Mutex::new(Shown::new(config.metrics.queues_max))),
     };
     // After the method is known to be right, and before anything else.
     let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);

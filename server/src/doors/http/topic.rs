@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::Uri;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use boltq_core::limits::FRAME_BYTES_MAX;
 use futures_util::{Stream, StreamExt, stream};
@@ -23,6 +23,7 @@ use crate::doors::exchanges;
 use crate::doors::pump::{Taking, pump};
 use crate::doors::push;
 use crate::doors::requests::{Publish, TOPIC_REQUIRED};
+use crate::doors::traced;
 use crate::service::{NewSubscription, Pushes, ServiceError};
 
 /// Messages that may wait for a subscriber.
@@ -32,11 +33,12 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 
 type Answer = Result<Response, Refusal>;
 
-pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer {
+pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: Publish<'_> = members(&body)?;
     required(&publish.topic, TOPIC_REQUIRED)?;
     let mut batch = door.queues.routed_batch()?;
+    batch.called_in(traced::context(&door.queues, &headers));
     exchanges::push_topic(&mut batch, &publish)?;
     let routed = batch.publish().await?.pop().ok_or(ServiceError::Stopped)??;
     Ok(published(routed.id))

@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::timed::{Timed, Times};
+use crate::access::{Access, Client};
 use crate::doors::intake::{Bodies, Connection, Intake, serve_request};
+use crate::tls::PortTls;
 
 /// A batch of 1,000 messages fits, so that a sender does not stop in the middle of one.
 const STREAM_WINDOW_BYTES_MAX: u32 = 4 << 20;
@@ -43,41 +45,51 @@ pub struct HttpPort {
     http: Arc<Http>,
     router: Router,
     intake: Arc<Intake>,
+    tls: PortTls,
+    access: Arc<Access>,
     times: Times,
 }
 
 impl HttpPort {
     /// Every request goes to `router`. A client that takes no bytes of an answer for `write_max` is gone.
-    pub fn new(router: Router, intake: Arc<Intake>, write_max: Duration) -> Self {
+    pub fn new(router: Router, intake: Arc<Intake>, tls: PortTls, access: Arc<Access>, write_max: Duration) -> Self {
         let times = Times {
             head: HEAD_TIMEOUT,
             write: write_max,
         };
-        Self::with_times(router, intake, times)
-    }
-
-    fn with_times(router: Router, intake: Arc<Intake>, times: Times) -> Self {
-        let mut http = http1_and_2().http1_only();
-        http.http1().header_read_timeout(IDLE_TIMEOUT);
         Self {
-            http: Arc::new(http),
+            http: Arc::new(http1()),
             router,
             intake,
+            tls,
+            access,
             times,
         }
     }
 
     /// Serves one connection until it ends, or soon after `stop` is cancelled.
     pub async fn serve(self, stream: TcpStream, stop: CancellationToken) {
-        let stream = Timed::new(stream, self.times);
-        let (router, budget, requests) = (self.router, self.intake.connection(), stream.requests());
-        let answer = |request| {
-            let under_way = requests.begin();
-            let answer = serve_request(router.clone(), budget.clone(), Bodies::Plain, request);
-            async { Ok(under_way.answer(answer.await?)) }
+        let Some(stream) = self.tls.accept(stream, &stop).await else {
+            return;
         };
-        run(stream, &self.http, answer, &budget, &stop).await;
+        let client = Arc::new(Client::new(stream.peer()));
+        let serving = serve_plain(
+            stream,
+            &self.http,
+            self.router,
+            self.times,
+            (&self.intake, &client),
+            &stop,
+        );
+        self.access.while_patient(&client, pin!(serving)).await;
     }
+}
+
+/// HTTP/1.1 on connections that may rest.
+fn http1() -> Http {
+    let mut http = http1_and_2().http1_only();
+    http.http1().header_read_timeout(IDLE_TIMEOUT);
+    http
 }
 
 /// HTTP/2 with prior knowledge, and HTTP/1.1.
@@ -99,9 +111,36 @@ pub(super) fn http1_and_2() -> Http {
     builder
 }
 
+/// Serves one connection of the admin port.
+async fn serve_plain<S>(
+    io: S,
+    http: &Http,
+    router: Router,
+    times: Times,
+    (intake, client): (&Arc<Intake>, &Arc<Client>),
+    stop: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = Timed::new(io, times);
+    let (budget, requests) = (intake.connection(), stream.requests());
+    let answer = |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        let under_way = requests.begin();
+        let answer = serve_request(router.clone(), budget.clone(), Bodies::Plain, request);
+        async { Ok(under_way.answer(answer.await?)) }
+    };
+    run(stream, http, answer, &budget, stop).await;
+}
+
 /// Serves one connection of the messaging port.
-pub(super) async fn serve<S>(io: S, http: &Http, router: Router, intake: &Arc<Intake>, stop: &CancellationToken)
-where
+pub(super) async fn serve<S>(
+    io: S,
+    http: &Http,
+    router: Router,
+    (intake, client): (&Arc<Intake>, &Arc<Client>),
+    stop: &CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let window = intake.window();
@@ -110,7 +149,10 @@ where
         .initial_connection_window_size(window.bytes())
         .initial_stream_window_size(window.bytes().min(STREAM_WINDOW_BYTES_MAX));
     let budget = intake.connection();
-    let answer = |request| serve_request(router.clone(), budget.clone(), Bodies::Grpc, request);
+    let answer = |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        serve_request(router.clone(), budget.clone(), Bodies::Grpc, request)
+    };
     run(io, &http, answer, &budget, stop).await;
 }
 
@@ -168,12 +210,17 @@ mod tests {
             .route("/small", get(|| async { "small" }))
             .route("/large", get(|| async { vec![b'x'; LARGE_BYTES] }))
             .route("/events", get(events));
-        let port = HttpPort::with_times(router, intake_of(1 << 20, 1 << 20, LONG), Times { head, write });
+        let (http, intake) = (http1(), intake_of(1 << 20, 1 << 20, LONG));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(port.clone().serve(stream, CancellationToken::new()));
+                let (http, router, intake) = (http.clone(), router.clone(), intake.clone());
+                tokio::spawn(async move {
+                    let client = Arc::new(Client::new(None));
+                    let (times, stop) = (Times { head, write }, CancellationToken::new());
+                    serve_plain(stream, &http, router, times, (&intake, &client), &stop).await;
+                });
             }
         });
         address

@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use boltq_core::MessageId;
-use boltq_core::limits::FRAME_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,16 +17,19 @@ use super::frame::{self, HEADER_BYTES, Start};
 use super::input::{self, Input, InputError};
 use super::reply::{self, Confirm, Refusal};
 use super::request::{ClusterJoin, Request, Single};
+use super::rights::Rights;
 use super::run::{Next, PublishRun, Run};
 use super::subscriptions::{self, Pushed, Subscriptions};
+use crate::access::{Access, Client};
 use crate::ack_level::AckLevel;
 use crate::cluster::ClusterError;
-use crate::config::{ApiKey, ServerConfig};
+use crate::config::ServerConfig;
 use crate::service::{
     Clustering, Consumer, Delivery, Handle, JoinRequest, PublishBatch, Published, Queues, ServiceError, SettleError,
     Settlement,
 };
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::{DoorMetrics, ForwardCounts};
+use crate::tls::Dialer;
 
 /// Replies gathered before they are written although more requests are waiting.
 pub(super) const OUT_BYTES_MAX: usize = 256 << 10;
@@ -37,12 +38,8 @@ const OUT_BYTES_START: usize = 2 << 10;
 /// Messages leased at a time, so that a long run of CONSUMEs does not have all of its messages in memory at once.
 const CONSUME_MESSAGES_MAX: usize = 16;
 
-/// What a connection may do.
+/// What a connection may do, known or not.
 struct Limits {
-    /// Body of a frame before authentication, where a key is wanted.
-    frame_bytes_before_auth_max: usize,
-    /// Failed AUTH frames after which a connection is closed.
-    auth_attempts_max: u32,
     /// A connection that accepts no bytes for so long is closed.
     idle_write_timeout: Duration,
     /// Whether connections are passed on to the leader.
@@ -53,9 +50,10 @@ struct Limits {
 pub struct Door {
     queues: Queues,
     clustering: Clustering,
-    api_key: ApiKey,
+    access: Arc<Access>,
+    dialer: Dialer,
     limits: Limits,
-    metrics: Arc<DoorMetrics>,
+    pub(super) metrics: Arc<DoorMetrics>,
 }
 
 impl Door {
@@ -63,20 +61,20 @@ impl Door {
     pub fn new(
         queues: Queues,
         clustering: Clustering,
-        api_key: ApiKey,
+        access: Arc<Access>,
+        dialer: Dialer,
         config: &ServerConfig,
         metrics: Arc<DoorMetrics>,
     ) -> Self {
         let limits = Limits {
-            frame_bytes_before_auth_max: config.frame_bytes_before_auth_max,
-            auth_attempts_max: config.auth_attempts_max,
             idle_write_timeout: config.idle_write_timeout,
             forward: config.tcp_forward,
         };
         Self {
             queues,
             clustering,
-            api_key,
+            access,
+            dialer,
             limits,
             metrics,
         }
@@ -86,8 +84,20 @@ impl Door {
         &self.queues
     }
 
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
     pub(super) fn idle_write_timeout(&self) -> Duration {
         self.limits.idle_write_timeout
+    }
+
+    pub(super) fn forwards(&self) -> &ForwardCounts {
+        &self.metrics.forwards
     }
 
     pub(super) fn is_clustered(&self) -> bool {
@@ -98,30 +108,34 @@ impl Door {
     pub(super) fn leader_to_forward_to(&self) -> Option<String> {
         let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
         let leader = wanted.then(|| self.queues.leader().0)?;
-        (!leader.is_empty()).then_some(leader)
+        if leader.is_empty() {
+            self.forwards().no_leader.increment();
+            return None;
+        }
+        Some(leader)
     }
 
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when
     /// `stop` is cancelled. What it had leased is then available to others.
-    pub(super) async fn serve<S>(&self, io: S, input: Input, peer: Option<SocketAddr>, stop: CancellationToken)
+    pub(super) async fn serve<S>(&self, io: S, input: Input, client: &Client, stop: CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut connection = Connection {
             door: self,
             io,
-            peer,
+            client,
             out: Vec::new(),
             consumer: self.queues.consumer(),
             subscriptions: None,
-            authenticated: !self.api_key.required(),
+            rights: self.access.open().map(Rights::new),
             auth_attempts: 0,
             prefetch: None,
             confirms: None,
         };
         match connection.run(input, stop).await {
             Ok(()) => connection.close().await,
-            Err(error) => debug!(?peer, %error, "connection broke"),
+            Err(error) => debug!(peer = ?client.peer(), %error, "connection broke"),
         }
     }
 }
@@ -129,14 +143,15 @@ impl Door {
 pub(super) struct Connection<'d, S> {
     pub(super) door: &'d Door,
     io: S,
-    peer: Option<SocketAddr>,
+    pub(super) client: &'d Client,
     /// Replies that are not written yet.
     pub(super) out: Vec<u8>,
     consumer: Consumer,
     /// `None`: there never was one.
     pub(super) subscriptions: Option<Subscriptions>,
-    authenticated: bool,
-    auth_attempts: u32,
+    /// `None`: a key is wanted, and no right one was shown.
+    pub(super) rights: Option<Rights>,
+    pub(super) auth_attempts: u32,
     prefetch: Option<usize>,
     /// In confirm mode, the number of successful publishes since it was switched on.
     confirms: Option<u64>,
@@ -147,6 +162,7 @@ pub(super) struct Closing;
 
 /// What a connection waits for.
 enum Event {
+    Revoked,
     Read(Result<usize, InputError>),
     Pushed(Pushed),
 }
@@ -169,10 +185,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 // In turns: neither requests nor pushes keep the others from coming.
                 let event = tokio::select! {
                     () = stopped.as_mut() => return Ok(()),
+                    () = Rights::revoked(self.rights.as_mut()) => Event::Revoked,
                     read = input.fill(&mut self.io) => Event::Read(read),
                     pushed = subscriptions::next(self.subscriptions.as_mut()) => Event::Pushed(pushed),
                 };
                 match event {
+                    Event::Revoked => return self.refuse_revoked().await,
                     Event::Read(read) => break read,
                     Event::Pushed(pushed) => {
                         if let Some(Closing) = self.push(pushed).await? {
@@ -188,7 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Err(InputError::Io(error)) => return Err(error),
                 Err(InputError::Refused(refusal)) => {
                     // What is left of the frame may come or not, so that this cannot go on behind it.
-                    debug!(peer = ?self.peer, %refusal, "closing a connection in the middle of a frame");
+                    debug!(peer = ?self.client.peer(), %refusal, "closing a connection in the middle of a frame");
                     reply::error(&mut self.out, &refusal.to_string());
                     return self.flush().await;
                 }
@@ -201,6 +219,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let mut run = None;
         let mut used = 0;
         let mut closing = None;
+        if self.is_revoked() {
+            self.refuse_revoked().await?;
+            return Ok((0, Some(Closing)));
+        }
         while let Start::Frame { code, body_bytes, body } = frame::start(&bytes[used..]) {
             let command = Command::of(code);
             if let Err(end) = self.admit(command, body_bytes) {
@@ -209,7 +231,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             }
             let Some(body) = body else { break };
             used += HEADER_BYTES + body_bytes;
-            match Run::next(run.as_mut(), Request::read(command, body), &self.door.queues) {
+            let request = match self.allow(code) {
+                Ok(()) => Request::read(command, body),
+                Err(denied) => Request::refused(denied.to_string()),
+            };
+            match Run::next(run.as_mut(), request, &self.door.queues) {
                 Next::Joined => {}
                 Next::Run(next) => self.finish(run.replace(next)).await?,
                 Next::Alone(request) => {
@@ -224,27 +250,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
         self.finish(run).await?;
         Ok((used, closing))
-    }
-
-    /// Looks at a header, before the body is read.
-    fn admit(&mut self, command: Command, body_bytes: usize) -> Result<(), Closing> {
-        if !self.authenticated && command != Command::Auth {
-            self.door.metrics.frames_rejected.increment();
-            debug!(peer = ?self.peer, ?command, "closing a connection that does not authenticate");
-            reply::error(&mut self.out, "authentication required, send AUTH first");
-            return Err(Closing);
-        }
-        let limit = if self.authenticated {
-            FRAME_BYTES_MAX
-        } else {
-            self.door.limits.frame_bytes_before_auth_max
-        };
-        if body_bytes > limit {
-            self.door.metrics.frames_rejected.increment();
-            warn!(peer = ?self.peer, ?command, body_bytes, limit, "closing a connection: frame over the limit");
-            return Err(Closing);
-        }
-        Ok(())
     }
 
     async fn finish(&mut self, run: Option<Run<'_>>) -> io::Result<()> {
@@ -427,28 +432,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    fn authenticate(&mut self, shown: Option<&str>) -> Option<Closing> {
-        let refusal = match shown {
-            _ if !self.door.api_key.required() => None,
-            Some(shown) if self.door.api_key.accepts(shown.as_bytes()) => None,
-            Some(_) => Some("unauthorized"),
-            None => Some("invalid auth payload"),
-        };
-        let Some(refusal) = refusal else {
-            self.authenticated = true;
-            reply::status(&mut self.out, "ok");
-            return None;
-        };
-        reply::error(&mut self.out, refusal);
-        self.door.metrics.authentications_failed.increment();
-        self.auth_attempts += 1;
-        if self.auth_attempts < self.door.limits.auth_attempts_max {
-            return None;
-        }
-        warn!(peer = ?self.peer, attempts = self.auth_attempts, "closing a connection: too many failed AUTH frames");
-        Some(Closing)
-    }
-
     pub(super) async fn flush_if_long(&mut self) -> io::Result<()> {
         if self.out.len() < OUT_BYTES_MAX {
             return Ok(());
@@ -461,7 +444,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         while !left.is_empty() {
             let idle = self.door.limits.idle_write_timeout;
             let Ok(written) = timeout(idle, self.io.write(left)).await else {
-                warn!(peer = ?self.peer, ?idle, "closing a connection that accepts no bytes");
+                warn!(peer = ?self.client.peer(), ?idle, "closing a connection that accepts no bytes");
                 return Err(io::ErrorKind::TimedOut.into());
             };
             left = match written? {

@@ -10,23 +10,30 @@
 //! header of a frame of 4 GiB, which no client can mean; a node that is alone closes the connection, as it does for any
 //! frame of that size.
 //!
+//! Where a key is wanted, the first frame has to have a right one; who shows none is answered here. The leader looks at the
+//! key too.
+//!
 //! What it costs: two file handles for each connection, see `port::Connections`, and no buffer while nothing flows.
 
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::command::Command;
 use super::connection::Door;
-use super::frame::HEADER_BYTES;
+use super::frame::{self, HEADER_BYTES};
 use super::input::{self, Input};
+use super::request;
+use crate::access::Client;
+use crate::tls::{Dialer, Stream};
 
 /// What a connection starts with that a node has passed on.
 const MARK: [u8; HEADER_BYTES] = [0xff; HEADER_BYTES];
@@ -41,62 +48,96 @@ const UNCONFIRMED_MAX: Duration = Duration::from_secs(25);
 /// Copied at once, in each direction.
 const COPY_BYTES: usize = 16 << 10;
 
-/// The client has gone, or the server stops, before it was clear where to.
-struct Gone;
+/// Where a connection can be served.
+enum Begun {
+    /// On this node.
+    Here,
+    /// On the leader, if that is another one.
+    Anywhere,
+    /// Nowhere: the client has gone before it was clear.
+    Gone,
+}
 
 impl Door {
     /// Serves a connection until it ends, here or, as far as that is wanted and possible, on the leader.
-    pub async fn accept(
-        &self,
-        mut stream: TcpStream,
-        mut input: Input,
-        peer: Option<SocketAddr>,
-        stop: CancellationToken,
-    ) {
-        let marked = tokio::select! {
+    pub async fn accept(&self, mut stream: Stream, mut input: Input, client: &Client, stop: CancellationToken) {
+        let begun = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            marked = self.take_mark(&mut stream, &mut input) => match marked {
-                Ok(marked) => marked,
-                Err(Gone) => return,
-            },
+            begun = self.begin(&mut stream, &mut input, client) => begun,
         };
-        let leader = if marked { None } else { self.connect_to_leader().await };
+        let leader = match begun {
+            Begun::Gone => return,
+            Begun::Here => None,
+            Begun::Anywhere => self.connect_to_leader().await,
+        };
         match leader {
-            None => self.serve(stream, input, peer, stop).await,
+            None => self.serve(stream, input, client, stop).await,
             Some(leader) => {
                 if let Err(error) = pass_through(stream, input, leader, self.idle_write_timeout(), &stop).await {
-                    debug!(?peer, %error, "a connection that was passed on to the leader broke");
+                    debug!(peer = ?client.peer(), %error, "a connection that was passed on to the leader broke");
                 }
             }
         }
     }
 
-    /// Whether another node has passed the connection on to this one.
-    async fn take_mark(&self, stream: &mut TcpStream, input: &mut Input) -> Result<bool, Gone> {
+    /// Reads as much as it takes to know where a connection can be served.
+    async fn begin(&self, stream: &mut Stream, input: &mut Input, client: &Client) -> Begun {
         if !self.is_clustered() {
-            return Ok(false);
+            return Begun::Here;
         }
         while input.bytes().len() < MARK.len() && MARK.starts_with(input.bytes()) {
             match input.fill(stream).await {
-                Ok(0) | Err(_) => return Err(Gone),
+                Ok(0) | Err(_) => return Begun::Gone,
                 Ok(_) => {}
             }
         }
-        let marked = input.bytes().starts_with(&MARK);
-        if marked {
+        if input.bytes().starts_with(&MARK) {
             input.consume(MARK.len());
+            return Begun::Here;
         }
-        Ok(marked)
+        if self.leader_to_forward_to().is_none() {
+            return Begun::Here;
+        }
+        if !self.access().is_required() {
+            return Begun::Anywhere;
+        }
+        self.await_auth(stream, input, client).await
+    }
+
+    /// Reads the first frame. Only who shows a right key in it is passed on; the others are answered here, so that the leader
+    /// hears of no failed attempts that all seem to come from this node.
+    async fn await_auth(&self, stream: &mut Stream, input: &mut Input, client: &Client) -> Begun {
+        loop {
+            if let frame::Start::Frame { code, body_bytes, body } = frame::start(input.bytes()) {
+                if Command::of(code) != Command::Auth || body_bytes > self.access().policy().frame_bytes_before_auth_max
+                {
+                    return Begun::Here;
+                }
+                if let Some(body) = body {
+                    let shown = request::shown_key(body);
+                    let known = shown.is_some_and(|shown| self.access().knows(client, shown.as_bytes()));
+                    return if known { Begun::Anywhere } else { Begun::Here };
+                }
+            }
+            match input.fill(stream).await {
+                // Also what is no whole frame has its answer, or none.
+                Ok(0) | Err(_) => return Begun::Here,
+                Ok(_) => {}
+            }
+        }
     }
 
     /// If the connection is to be passed on, and there is somebody who takes it.
-    async fn connect_to_leader(&self) -> Option<TcpStream> {
+    async fn connect_to_leader(&self) -> Option<Stream> {
         let leader = self.leader_to_forward_to()?;
-        let connected = timeout(CONNECT_MAX, connect(&leader)).await;
+        let counts = self.forwards();
+        counts.sent.increment();
+        let connected = timeout(CONNECT_MAX, connect(&leader, self.dialer())).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => Some(stream),
             Err(error) => {
+                counts.failed.increment();
                 debug!(leader, %error, "the leader cannot be reached; its address is given to the client");
                 None
             }
@@ -104,8 +145,8 @@ impl Door {
     }
 }
 
-async fn connect(leader: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(leader).await?;
+async fn connect(leader: &str, dialer: &Dialer) -> io::Result<Stream> {
+    let stream = TcpStream::connect(leader).await?;
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let probes = TcpKeepalive::new()
@@ -114,29 +155,31 @@ async fn connect(leader: &str) -> io::Result<TcpStream> {
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&probes)?;
     socket.set_tcp_user_timeout(Some(UNCONFIRMED_MAX))?;
+    let mut stream = dialer.binary(leader, stream).await?;
     stream.write_all(&MARK).await?;
+    stream.flush().await?;
     Ok(stream)
 }
 
 /// Until the leader ends the connection, or one of the two accepts nothing for `idle`. When the client ends its side, or this
 /// node stops, the leader is told so, and what it still answers arrives.
 async fn pass_through(
-    mut client: TcpStream,
+    client: Stream,
     input: Input,
-    mut leader: TcpStream,
+    leader: Stream,
     idle: Duration,
     stop: &CancellationToken,
 ) -> io::Result<()> {
+    let (mut client_read, mut client_write) = split(client);
+    let (mut leader_read, mut leader_write) = split(leader);
     {
-        let (client_read, mut client_write) = client.split();
-        let (leader_read, mut leader_write) = leader.split();
         let there = async {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 copied = async {
                     write(&mut leader_write, &input.into_bytes(), idle).await?;
-                    copy(&client_read, &mut leader_write, idle).await
+                    copy(&mut client_read, &mut leader_write, idle).await
                 } => copied?,
             }
             leader_write.shutdown().await?;
@@ -145,51 +188,57 @@ async fn pass_through(
         };
         tokio::select! {
             ended = there => ended?,
-            ended = copy(&leader_read, &mut client_write, idle) => ended?,
+            ended = copy(&mut leader_read, &mut client_write, idle) => ended?,
         }
     }
-    drop(leader);
-    input::linger(&mut client).await;
+    drop((leader_read, leader_write));
+    input::linger(&mut client_read.unsplit(client_write)).await;
     Ok(())
 }
 
 /// Until `from` ends.
-async fn copy(from: &ReadHalf<'_>, to: &mut WriteHalf<'_>, idle: Duration) -> io::Result<()> {
+async fn copy(from: &mut ReadHalf<Stream>, to: &mut WriteHalf<Stream>, idle: Duration) -> io::Result<()> {
     loop {
-        from.readable().await?;
-        let mut bytes = Vec::with_capacity(COPY_BYTES);
-        loop {
-            bytes.clear();
-            match from.try_read_buf(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(_) => write(to, &bytes, idle).await?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
+        let bytes = read(from).await?;
+        if bytes.is_empty() {
+            return Ok(());
         }
+        write(to, &bytes, idle).await?;
     }
 }
 
-async fn write(to: &mut WriteHalf<'_>, mut bytes: &[u8], idle: Duration) -> io::Result<()> {
+/// What there is; nothing at the end. While it waits it holds no buffer.
+async fn read(from: &mut ReadHalf<Stream>) -> io::Result<Vec<u8>> {
+    poll_fn(|context| {
+        let mut bytes = Vec::with_capacity(COPY_BYTES);
+        let read = pin!(from.read_buf(&mut bytes)).poll(context);
+        read.map_ok(|_| bytes)
+    })
+    .await
+}
+
+async fn write(to: &mut WriteHalf<Stream>, mut bytes: &[u8], idle: Duration) -> io::Result<()> {
     while !bytes.is_empty() {
-        let Ok(written) = timeout(idle, to.write(bytes)).await else {
-            warn!(
-                ?idle,
-                "closing a connection that is passed on: one of its sides accepts no bytes"
-            );
-            return Err(io::ErrorKind::TimedOut.into());
-        };
-        bytes = match written? {
+        bytes = match in_time(idle, to.write(bytes)).await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             written => &bytes[written..],
         };
     }
-    Ok(())
+    in_time(idle, to.flush()).await
+}
+
+async fn in_time<T>(idle: Duration, done: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(idle, done).await.unwrap_or_else(|_| {
+        warn!(
+            ?idle,
+            "closing a connection that is passed on: one of its sides accepts no bytes"
+        );
+        Err(io::ErrorKind::TimedOut.into())
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -222,7 +271,10 @@ mod tests {
         }
         let stop = CancellationToken::new();
         let stopping = stop.clone();
-        let passing = tokio::spawn(async move { pass_through(accepted, input, dialled, idle, &stopping).await });
+        let passing = tokio::spawn(async move {
+            let (client, leader) = (Stream::Plain(accepted), Stream::Plain(dialled));
+            pass_through(client, input, leader, idle, &stopping).await
+        });
         Passed {
             client,
             leader,

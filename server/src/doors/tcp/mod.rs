@@ -17,6 +17,7 @@ mod frame;
 mod input;
 mod reply;
 mod request;
+mod rights;
 mod routed;
 mod run;
 mod subscriptions;

@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
             Command::Nack => return Self::settle(body, Self::Nack),
             Command::Ping => Single::Ping,
             Command::Stats => Single::Stats,
-            Command::Auth => Single::Auth(read::<Auth<'_>>(body).ok().map(|auth| auth.api_key)),
+            Command::Auth => Single::Auth(shown_key(body)),
             Command::Prefetch => Single::prefetch(body),
             Command::ConfirmSelect => Single::ConfirmSelect,
             Command::ClusterJoin => Single::ClusterJoin(ClusterJoin::of(body)),
@@ -146,7 +146,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn refused(text: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn refused(text: impl Into<Cow<'static, str>>) -> Self {
         Self::Single(Single::Refused(text.into()))
     }
 }
@@ -188,6 +188,11 @@ impl<'de> Members<'de> for Auth<'de> {
         self.api_key = text(map)?;
         Ok(())
     }
+}
+
+/// What the body of an AUTH shows. `None`: it is no JSON object.
+pub(super) fn shown_key(body: &[u8]) -> Option<Cow<'_, str>> {
+    read::<Auth<'_>>(body).ok().map(|auth| auth.api_key)
 }
 
 /// CLUSTER_JOIN: a node that is to vote.

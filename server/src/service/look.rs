@@ -105,6 +105,15 @@ impl Queues {
         self.inner.plane.is_leading()
     }
 
+    /// Attempts after the first one, before a message of a queue is a dead letter.
+    #[must_use]
+    pub fn max_retry(&self, queue: &str) -> u32 {
+        self.inner.plane.with(|plane| {
+            let own = plane.queue(queue).and_then(|id| plane.machine().options(id));
+            self.inner.settings.of(own).max_retry
+        })
+    }
+
     /// Time since the start.
     #[must_use]
     pub fn uptime(&self) -> Duration {

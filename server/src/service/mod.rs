@@ -3,6 +3,7 @@
 mod batch;
 mod bury;
 mod cluster;
+mod dead_letters;
 mod error;
 mod exchange;
 mod expiry;
@@ -10,6 +11,7 @@ mod kv;
 mod look;
 mod managing;
 mod observing;
+mod overview;
 mod publish;
 mod queue;
 mod redrive;
@@ -28,11 +30,13 @@ pub use boltq_queue::{
     DEAD_LETTER_SUFFIX, ExchangeKind, HeaderRule, QueueOption, QueueOptionSet, QueueOptions, QueueStats, Totals,
 };
 pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
+pub use dead_letters::DeadLettersInfo;
 pub use error::{ServiceError, SettleError};
 pub use exchange::{BindingInfo, ExchangeInfo, NewBinding, NewExchange};
 pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_MAX, WatchEnd};
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use observing::QueueTimings;
+pub use overview::{Health, Overview, overview};
 pub use publish::{Admitted, EarlyCounts, PublishCounts, Published};
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use redrive::Redrive;

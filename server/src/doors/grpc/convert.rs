@@ -12,6 +12,7 @@ use prost_types::Timestamp;
 use tonic::Status;
 
 use super::error::invalid;
+use crate::doors::bounds::{LEASE_MAX, LEASE_MIN, RETRY_DELAY_MAX, WAIT_MAX};
 use crate::service::{
     Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push,
     RoutedBatch, ServiceError, SettleError, delivered_headers,
@@ -19,11 +20,6 @@ use crate::service::{
 
 /// Where a content type other than JSON is kept in a record.
 const CONTENT_TYPE_HEADER: &str = "content-type";
-
-const LEASE_MIN: Duration = Duration::from_secs(1);
-const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
-const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
@@ -143,7 +139,7 @@ pub(super) fn lease(duration: Option<prost_types::Duration>) -> Result<Option<Du
 }
 
 pub(super) fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
-    bounded(duration, "delay", Duration::ZERO, DELAY_MAX)
+    bounded(duration, "delay", Duration::ZERO, RETRY_DELAY_MAX)
 }
 
 pub(super) fn wait(duration: Option<prost_types::Duration>) -> Result<Duration, Status> {

@@ -23,12 +23,10 @@ use tonic::{Request, Response, Status, Streaming};
 use super::convert::{self, Handles};
 use super::error::invalid;
 use super::{publish, redrive, scheduled, settings, subscribe};
+use crate::doors::bounds::{PAGE_DEFAULT, PEEK_DEFAULT};
 use crate::doors::intake::{Hold, Reader};
 use crate::doors::traced;
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
-
-const PEEK_DEFAULT: usize = 10;
-const PAGE_DEFAULT: usize = 100;
 
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 

@@ -6,6 +6,7 @@ mod key;
 mod kv;
 mod rewrite;
 mod routing;
+mod scheduled;
 mod settings;
 mod tls;
 
@@ -28,6 +29,7 @@ use crate::connect::ADDR_DEFAULT;
 pub(crate) use self::key::Key as ApiKeys;
 pub(crate) use self::tls::Tls;
 pub(crate) use routing::{Exchange, ExchangeKind, Topic};
+pub(crate) use scheduled::{Reschedule, Scheduled};
 pub(crate) use settings::{CreateQueue, DeleteQueue, Overflow, Settings, UpdateQueue};
 
 /// Longest that a server waits for a message.
@@ -302,6 +304,12 @@ pub(crate) enum Queue {
     PurgeDeadLetters(QueueName),
     /// Send the dead letters of a queue back to it, as messages that were never tried
     Redrive(Redrive),
+    /// Messages that are not due yet, in the order of their due times
+    Scheduled(Scheduled),
+    /// Remove messages that are not due yet
+    Cancel(Ids),
+    /// Give a message that is not due yet another due time
+    Reschedule(Reschedule),
 }
 
 #[derive(Debug, clap::Args)]

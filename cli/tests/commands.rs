@@ -424,6 +424,57 @@ fn purge_says_how_many_and_a_wrong_name_says_where_to_look() {
 }
 
 #[test]
+fn scheduled_messages_are_listed_page_by_page_cancelled_and_rescheduled() {
+    let fake = Fake::start();
+    let id = "ab".repeat(16);
+    let listed = fake.run(&["queue", "scheduled", "a", "-o", "json"]);
+    let line =
+        |time: &str| format!("{{\"message_id\":\"{id}\",\"deliver_at\":\"1970-01-01T00:{time}Z\",\"priority\":3}}\n");
+    assert_eq!(listed, done(&(line("01:00") + &line("02:00"))));
+    assert_eq!(
+        fake.run(&["queue", "scheduled", "a", "--max", "1", "-o", "json"]),
+        done(&line("01:00"))
+    );
+    let sizes: Vec<_> = fake.asked().listed.iter().map(|asked| asked.page_size).collect();
+    assert_eq!(sizes, [1_000, 1_000, 1]);
+    let table = fake.run(&["queue", "scheduled", "a", "--max", "1"]).stdout;
+    assert!(
+        table.starts_with("MESSAGE") && table.contains("DUE") && table.contains("1970-01-01T00:01:00Z"),
+        "{table}"
+    );
+
+    assert_eq!(
+        fake.run(&["queue", "cancel", "--id", &id]),
+        done("cancelled 1 message\n")
+    );
+    let unknown = fake.run(&["queue", "cancel", "--id", UNKNOWN_ID]);
+    assert_eq!(unknown.code, Some(1));
+
+    let delayed = fake.run(&["queue", "reschedule", "-id", &id, "--delay", "1m"]);
+    assert_eq!(delayed, done(&format!("{id} is due at 1970-01-01T00:01:00Z\n")));
+    let at = [
+        "queue",
+        "reschedule",
+        "-id",
+        &id,
+        "--at",
+        "2026-01-31T08:00:00Z",
+        "-o",
+        "json",
+    ];
+    let expected = format!("{{\"message_id\":\"{id}\",\"deliver_at\":\"2026-01-31T08:00:00Z\"}}\n");
+    assert_eq!(fake.run(&at), done(&expected));
+    for wrong in [
+        &["--delay", "1m", "--at", "2026-01-31T08:00:00Z"][..],
+        &["--at", "soon"],
+        &[],
+    ] {
+        let command = [&["queue", "reschedule", "-id", id.as_str()][..], wrong].concat();
+        assert_eq!(fake.run(&command).code, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_queue_is_created_with_what_was_given_and_shows_it() {
     let fake = Fake::start();
     let args = [

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use boltq_core::{Applied, DecodeError, Millis, RecordHead, StateMachine, StorageEffect};
 use boltq_queue::command::{self, FailWriter, Settle, SettleWriter};
-use boltq_queue::{ConsumerId, Effect, Handle, Machine, Outcome, Plane, QueueId, Settings, Totals};
+use boltq_queue::{ConsumerId, Effect, Handle, Listing, Machine, Outcome, Plane, QueueId, Settings, Totals};
 use bytes::BytesMut;
 
 const SETTINGS: Settings = Settings {
@@ -111,6 +111,8 @@ pub fn exercise(mut plane: Plane, now: Millis) {
         assert_eq!(plane.stats(queue).is_some(), plane.queue_name(queue).is_some());
         plane.peek(queue, LEASED_MAX, now, &mut Vec::new());
     }
+    schedule(&mut plane, now);
+    expire(&mut plane);
     let mut timed_out = Vec::new();
     plane.tick(Millis::MAX, &mut timed_out, LEASED_MAX);
     let _ = plane.next_tick();
@@ -126,6 +128,38 @@ pub fn exercise(mut plane: Plane, now: Millis) {
     let snapshot = plane.machine().snapshot();
     let restored = Machine::restore(&snapshot).expect("a snapshot that was written");
     assert_eq!(restored.snapshot(), snapshot);
+}
+
+/// Lists what is not due, and cancels or reschedules it.
+fn schedule(plane: &mut Plane, now: Millis) {
+    for queue in (0..QUEUES).map(QueueId) {
+        let mut listing = Listing::new(None, LEASED_MAX);
+        while plane.list_scheduled(queue, &mut listing) {}
+        let (listed, _) = listing.finish(queue);
+        assert!(listed.is_sorted_by_key(|scheduled| (scheduled.due, scheduled.place.seq)));
+        for (position, scheduled) in listed.into_iter().enumerate() {
+            let place = scheduled.place;
+            assert_eq!(plane.due(place), Some(scheduled.due));
+            plane.claim_scheduled(place).expect("a message that is not due");
+            match position % 3 {
+                0 => plane.unclaim(place, now),
+                1 => run(plane, now, |out| command::cancel(out, &[place])),
+                _ => run(plane, now, |out| command::reschedule(out, place, now.plus(position as u64))),
+            }
+        }
+    }
+}
+
+/// Expires what is over at any time, all of it.
+fn expire(plane: &mut Plane) {
+    let mut expired = Vec::new();
+    plane.claim_expired(Millis::MAX, usize::MAX, &mut expired);
+    let now = plane.machine().now();
+    run(plane, now, |out| {
+        let mut writer = SettleWriter::begin(out, Settle::Expire);
+        expired.iter().for_each(|place| writer.push(out, *place));
+        writer.finish(out);
+    });
 }
 
 /// Whether a total was forged to be where a few more are not read any more. No group gets there.

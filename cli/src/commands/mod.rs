@@ -17,6 +17,7 @@ mod nack;
 mod publish;
 mod publish_file;
 mod queue;
+mod scheduled;
 mod settle;
 mod stats;
 mod top;

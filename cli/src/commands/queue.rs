@@ -5,8 +5,8 @@ use boltq_proto::queue::v1::{
     RedriveDeadLettersRequest,
 };
 
-use super::{Context, managing, note};
-use crate::args::{Current, Queue, QueueName, Redrive};
+use super::{Context, managing, note, scheduled};
+use crate::args::{Current, Ids, Queue, QueueName, Redrive};
 use crate::connect::answer;
 use crate::error::CliError;
 use crate::printer::{self, Delivered, Purged, Queues, Redriven};
@@ -41,6 +41,9 @@ pub(super) async fn run(context: &mut Context, queue: Queue) -> Result<(), CliEr
         Queue::Purge(QueueName { queue }) => purge(context, queue).await,
         Queue::PurgeDeadLetters(QueueName { queue }) => purge_dead_letters(context, queue).await,
         Queue::Redrive(options) => redrive(context, options).await,
+        Queue::Scheduled(options) => scheduled::list(context, options).await,
+        Queue::Cancel(Ids { ids }) => scheduled::cancel(context, &ids).await,
+        Queue::Reschedule(options) => scheduled::reschedule(context, options).await,
     }
 }
 

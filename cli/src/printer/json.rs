@@ -72,6 +72,9 @@ impl Serialize for Delivered {
         map.serialize_entry("priority", &self.priority)?;
         map.serialize_entry("published_at", &self.published_at)?;
         map.serialize_entry("expires_at", &self.expires_at)?;
+        if let Some(deliver_at) = &self.deliver_at {
+            map.serialize_entry("deliver_at", deliver_at)?;
+        }
         map.serialize_entry("content_type", &self.content_type)?;
         map.serialize_entry("ordering_key", &self.ordering_key)?;
         map.serialize_entry("headers", &self.headers)?;

@@ -11,6 +11,7 @@ mod kv;
 mod overview;
 mod plain;
 mod routing;
+mod scheduled;
 mod settings;
 mod table;
 
@@ -37,6 +38,7 @@ pub(crate) use overview::tests::overview as tests_overview;
 pub(crate) use overview::{Leadership, Overview, Rates, Row};
 pub(crate) use plain::{printable, printable_lines};
 pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
+pub(crate) use scheduled::{Rescheduled, ScheduledMessage};
 pub(crate) use settings::{DeletedQueue, Settings};
 
 /// A result that can be printed.
@@ -107,6 +109,8 @@ pub(crate) struct Delivered {
     /// RFC 3339.
     pub(crate) published_at: String,
     pub(crate) expires_at: Option<String>,
+    /// If it was published with a delay.
+    pub(crate) deliver_at: Option<String>,
     pub(crate) content_type: String,
     /// Empty: none.
     pub(crate) ordering_key: String,
@@ -252,6 +256,7 @@ impl Delivered {
             published_at,
             attempts,
             expires_at,
+            deliver_at,
             ordering_key,
         } = delivery;
         Ok(Self {
@@ -261,6 +266,7 @@ impl Delivered {
             priority,
             published_at: published_at.unwrap_or_default().to_string(),
             expires_at: expires_at.map(|at| at.to_string()),
+            deliver_at: deliver_at.map(|at| at.to_string()),
             payload: Payload {
                 bytes: payload,
                 is_json: content_type == "application/json",
@@ -307,6 +313,7 @@ mod tests {
             priority: 0,
             published_at: "2025-01-01T00:00:00Z".into(),
             expires_at: None,
+            deliver_at: None,
             content_type: String::new(),
             ordering_key: String::new(),
             headers: [("b", "2"), ("a", "1")]

@@ -79,6 +79,7 @@ impl Delivered {
             priority: message.priority,
             published_at: message.published_at.unwrap_or_default().to_string(),
             expires_at: None,
+            deliver_at: None,
             payload: Payload {
                 bytes: message.payload,
                 is_json: message.content_type == "application/json",

@@ -169,6 +169,7 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
         priority,
         published_at,
         expires_at,
+        deliver_at,
         content_type,
         ordering_key,
         headers,
@@ -180,6 +181,9 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "priority  {priority}")?;
     }
     writeln!(out, "published {published_at}")?;
+    if let Some(deliver_at) = deliver_at {
+        writeln!(out, "due       {deliver_at}")?;
+    }
     if let Some(expires_at) = expires_at {
         writeln!(out, "expires   {expires_at}")?;
     }

@@ -57,6 +57,7 @@ pub(crate) struct Asked {
     /// Of the calls that only look, whether each had to be current.
     pub(crate) linearizable: Vec<bool>,
     pub(crate) kv: Vec<KvAsked>,
+    pub(crate) listed: Vec<ListScheduledRequest>,
     /// Of changes of queues, the names of the settings.
     pub(crate) masks: Vec<Vec<String>>,
     pub(crate) extended: Vec<ExtendLeaseRequest>,
@@ -396,6 +397,43 @@ impl QueueService for Service {
             redriven => Ok(RedriveDeadLettersResponse { redriven }),
         });
         Ok(Response::new(UnboundedReceiverStream::new(receiver)))
+    }
+
+    /// Two pages of one message each.
+    async fn list_scheduled(&self, request: Request<ListScheduledRequest>) -> Answer<ListScheduledResponse> {
+        let request = request.into_inner();
+        let first = request.page_token.is_empty();
+        let message = ScheduledMessage {
+            message_id: Bytes::copy_from_slice(&[0xAB; 16]),
+            deliver_at: Some(prost_types::Timestamp {
+                seconds: if first { 60 } else { 120 },
+                nanos: 0,
+            }),
+            priority: 3,
+        };
+        self.asked.lock().unwrap().listed.push(request);
+        Ok(Response::new(ListScheduledResponse {
+            messages: vec![message],
+            next_page_token: if first { "more".into() } else { String::new() },
+        }))
+    }
+
+    async fn cancel_scheduled(&self, request: Request<CancelScheduledRequest>) -> Answer<CancelScheduledResponse> {
+        let (cancelled, failures) = settle(&request.into_inner().message_ids);
+        Ok(Response::new(CancelScheduledResponse { cancelled, failures }))
+    }
+
+    async fn reschedule(&self, request: Request<RescheduleRequest>) -> Answer<RescheduleResponse> {
+        let request = request.into_inner();
+        let deliver_at = match request.due {
+            Some(reschedule_request::Due::DeliverAt(at)) => Some(at),
+            Some(reschedule_request::Due::Delay(delay)) => Some(prost_types::Timestamp {
+                seconds: delay.seconds,
+                nanos: delay.nanos,
+            }),
+            None => return Err(not_found("no due time")),
+        };
+        Ok(Response::new(RescheduleResponse { deliver_at }))
     }
 
     /// What was asked for, as a queue that has it.

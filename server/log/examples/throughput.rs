@@ -90,14 +90,18 @@ fn measure(group: &GroupLog, bytes: usize, outstanding: usize) {
         waiting -= 1;
         if unsaved > 32 << 20 {
             let applied = id(index - outstanding as u64);
-            group.write_checkpoint(group.capture(), applied, b"", b"").unwrap();
+            group
+                .write_checkpoint(group.capture(), applied, b"", b"".as_slice().into())
+                .unwrap();
             group.purge(applied);
             unsaved = 0;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
     // A group that rests must not keep the log of the others.
-    group.write_checkpoint(group.capture(), id(index), b"", b"").unwrap();
+    group
+        .write_checkpoint(group.capture(), id(index), b"", b"".as_slice().into())
+        .unwrap();
     group.purge(id(index));
     latencies.sort_unstable();
     let at = |percent: usize| latencies[latencies.len() * percent / 100].as_micros();

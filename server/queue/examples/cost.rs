@@ -1,7 +1,7 @@
 //! What a message costs in the queue plane, on one core: `cargo run --release -p boltq-queue --example cost`.
 //!
 //! Every figure is the median of five rounds, in nanoseconds per message, for publish and for lease, claim and
-//! acknowledgement together. Nothing is stored or sent.
+//! acknowledgement together. Nothing is stored or sent. Below it, what ten million delayed messages take, measured once.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,13 +9,22 @@
     reason = "a program that measures and prints"
 )]
 
-use boltq_core::{Applied, Millis, RecordBuilder};
+use boltq_core::{Applied, Millis, RecordBuilder, StateMachine};
 use boltq_queue::command::{PublishWriter, Settle, SettleWriter};
-use boltq_queue::{ConsumerId, Handle, Leased, Machine, Plane, Settings};
+use boltq_queue::{ConsumerId, Handle, Leased, Listing, Machine, Plane, Settings};
 use bytes::BytesMut;
 
 const MESSAGES: usize = 256_000;
 const NOW: Millis = Millis(1_000_000);
+
+const SETTINGS: Settings = Settings {
+    max_retry: 5,
+    backoff_first_ms: 100,
+    backoff_max_ms: 30_000,
+    ack_timeout_ms: 30_000,
+    dedup_ttl_ms: 600_000,
+    dedup_keys_max: 1_000,
+};
 
 struct Shape {
     name: &'static str,
@@ -63,23 +72,95 @@ fn main() {
         let (publish, consume) = (median(|round| round.0), median(|round| round.1));
         println!("{:<55} {publish:>8.1} {consume:>18.1}", shape.name);
     }
+    delayed();
+}
+
+/// Ten million messages whose due times lie within a year, in no order.
+#[allow(clippy::disallowed_methods, reason = "measures")]
+fn delayed() {
+    const DELAYED: u64 = 10_000_000;
+    const BATCH: u64 = 1_000;
+    const YEAR_MS: u64 = 365 * 86_400_000;
+    let mut plane = Plane::new(Machine::default(), SETTINGS);
+    plane.lead(boltq_core::Term(1), NOW);
+    let mut random = 1u64;
+    let mut due = || {
+        random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        NOW.plus(1 + (random >> 20) % YEAR_MS)
+    };
+    let mut published = std::time::Duration::ZERO;
+    for _ in 0..DELAYED / BATCH {
+        let mut out = BytesMut::new();
+        let writer = PublishWriter::begin(&mut out, "jobs");
+        for _ in 0..BATCH {
+            let builder = RecordBuilder {
+                due: Some(due()),
+                ..builder(0, &[7; 32])
+            };
+            builder.write(std::iter::empty(), &mut out);
+        }
+        writer.finish(&mut out, u32::try_from(BATCH).unwrap());
+        let start = std::time::Instant::now();
+        plane.apply(NOW, &out, 0, &mut Applied::default()).unwrap();
+        published += start.elapsed();
+    }
+    println!("\n{DELAYED} delayed messages");
+    println!(
+        "publish       {:>8.1} ns each",
+        published.as_secs_f64() * 1e9 / DELAYED as f64
+    );
+    let start = std::time::Instant::now();
+    let state = plane.machine().snapshot();
+    println!(
+        "write a state {:>8.1} ms, {} bytes",
+        start.elapsed().as_secs_f64() * 1e3,
+        state.len()
+    );
+    let start = std::time::Instant::now();
+    let machine = Machine::restore(&state).unwrap();
+    println!("read it       {:>8.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    for (what, now) in [("none is due", NOW), ("all are due", NOW.plus(2 * YEAR_MS))] {
+        let mut plane = Plane::new(Machine::restore(&state).unwrap(), SETTINGS);
+        let start = std::time::Instant::now();
+        plane.lead(boltq_core::Term(2), now);
+        println!("lead, {what} {:>6.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    }
+    drop(machine);
+    let queue = plane.queue("jobs").unwrap();
+    let start = std::time::Instant::now();
+    let mut listing = Listing::new(None, 1_000);
+    while plane.list_scheduled(queue, &mut listing) {}
+    println!("list a page   {:>8.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let start = std::time::Instant::now();
+    let until = NOW.plus(YEAR_MS / 10);
+    while plane.next_tick().is_some_and(|next| next <= until) {
+        let now = plane.next_tick().unwrap();
+        plane.tick(now, &mut Vec::new(), 1_000);
+    }
+    let woken = plane.stats(queue).unwrap().ready;
+    let each = start.elapsed().as_secs_f64() * 1e6 / woken as f64;
+    println!("wake          {each:>8.1} us each, one by one");
+}
+
+fn builder(priority: u8, payload: &[u8]) -> RecordBuilder<'_> {
+    RecordBuilder {
+        json: false,
+        priority,
+        published_ns: 1,
+        expires: None,
+        due: None,
+        ordering_key: "",
+        id: None,
+        payload,
+    }
 }
 
 fn publish_command(shape: &Shape) -> BytesMut {
     let mut out = BytesMut::new();
     let writer = PublishWriter::begin(&mut out, "jobs");
     for n in 0..shape.batch {
-        let builder = RecordBuilder {
-            json: false,
-            priority: u8::try_from(n % usize::from(shape.priorities)).unwrap(),
-            published_ns: 1,
-            expires: None,
-            due: None,
-            ordering_key: "",
-            id: None,
-            payload: &[7; 256],
-        };
-        builder.write(std::iter::empty(), &mut out);
+        let priority = u8::try_from(n % usize::from(shape.priorities)).unwrap();
+        builder(priority, &[7; 256]).write(std::iter::empty(), &mut out);
     }
     writer.finish(&mut out, u32::try_from(shape.batch).unwrap());
     out
@@ -87,15 +168,7 @@ fn publish_command(shape: &Shape) -> BytesMut {
 
 #[allow(clippy::disallowed_methods, reason = "measures")]
 fn round(shape: &Shape) -> (f64, f64) {
-    let settings = Settings {
-        max_retry: 5,
-        backoff_first_ms: 100,
-        backoff_max_ms: 30_000,
-        ack_timeout_ms: 30_000,
-        dedup_ttl_ms: 600_000,
-        dedup_keys_max: 1_000,
-    };
-    let mut plane = Plane::new(Machine::default(), settings);
+    let mut plane = Plane::new(Machine::default(), SETTINGS);
     plane.lead(boltq_core::Term(1), NOW);
     let command = publish_command(shape);
     let mut applied = Applied::default();

@@ -18,9 +18,11 @@ impl Dispatch {
         let place = handle.place();
         let (queue, lane, window) = open(machine, place)?;
         let lease = self.lease_of(handle)?;
-        if let Some(lease) = &lease {
-            self.leases.end(lease);
-        } else if !self.take_idle(queue, lane, window, place, now) {
+        match &lease {
+            Some(lease) => self.leases.end(lease),
+            None => self.reach(queue, place, now),
+        }
+        if lease.is_none() && !self.take_idle(queue, lane, window, place) {
             // It sleeps until its due time, or waits for its key: nobody can have got it.
             return Err(ClaimError::NotFound);
         }
@@ -33,12 +35,19 @@ impl Dispatch {
             attempts: window.attempts(place.seq.0),
             consumer: lease.map(|lease| lease.consumer),
             held_ms: lease.map(|lease| now.since(lease.began)),
-            expired: self.notes.expired(place, now),
+            expired: self.is_over(window, place, now),
         };
         if claim.expired {
             return Err(ClaimError::Expired(claim));
         }
         Ok(claim)
+    }
+
+    /// Whether the time to live of a message is over. The machine knows the ends of those that were published since it keeps
+    /// them, and whoever read the record noted that of any.
+    pub(crate) fn is_over(&self, window: &Window, place: Place, now: Millis) -> bool {
+        let expires = window.expires.get(place.seq.0);
+        expires.is_some_and(|expires| expires <= now) || self.notes.expired(place, now)
     }
 
     /// The lease that a handle stands for; none if nobody holds the message.
@@ -56,13 +65,8 @@ impl Dispatch {
     }
 
     /// Takes a message that nobody holds out of what is ready or in backoff; false if it is in neither.
-    fn take_idle(&mut self, queue: &Queue, lane: usize, window: &Window, place: Place, now: Millis) -> bool {
+    pub(crate) fn take_idle(&mut self, queue: &Queue, lane: usize, window: &Window, place: Place) -> bool {
         let seq = place.seq.0;
-        if lane == KEYED
-            && let Some((id, _)) = stream_of(place.stream)
-        {
-            self.reach(queue, id, seq, now);
-        }
         let Some((_, _, state)) = self.state_mut(place.stream) else {
             return false;
         };
@@ -73,9 +77,9 @@ impl Dispatch {
             return true;
         }
         if lane == DELAYED {
-            let due = queue.due.get(&seq);
+            let due = queue.due.get(seq);
             let delayed = state.delayed.as_mut().zip(due);
-            return delayed.is_some_and(|(delayed, due)| delayed.take(seq, *due));
+            return delayed.is_some_and(|(delayed, due)| delayed.take(seq, due));
         }
         if lane == KEYED {
             return state.keyed.as_mut().is_some_and(|keyed| keyed.take(seq));
@@ -104,71 +108,6 @@ impl Dispatch {
         let lease = self.lease_of(handle)?.ok_or(ClaimError::LeaseLost)?;
         self.leases.extend(&lease, ends);
         Ok(())
-    }
-
-    /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.
-    pub(crate) fn tick(&mut self, machine: &Machine, now: Millis, timed_out: &mut Vec<Claim>, max: usize) {
-        self.wake_due(machine, now, max);
-        let wanted = timed_out.len().saturating_add(max);
-        while timed_out.len() < wanted && self.claim_ended(machine, now, wanted - timed_out.len(), timed_out) {}
-    }
-
-    /// Wakes what is due or out of backoff, at most `max`.
-    pub(crate) fn wake_due(&mut self, machine: &Machine, now: Millis, max: usize) {
-        for _ in 0..max {
-            let Some(&(at, place)) = self.alarms.first().filter(|(at, _)| *at <= now) else {
-                break;
-            };
-            self.alarms.remove(&(at, place));
-            self.ring(machine, place, now);
-        }
-    }
-
-    /// The message may have been settled, or have failed again, since the alarm was set. One that sleeps was not: its
-    /// only alarm is that of its due time.
-    fn ring(&mut self, machine: &Machine, place: Place, now: Millis) {
-        let seq = place.seq.0;
-        let Some((queue, lane, window)) = machine.stream(place.stream) else {
-            return;
-        };
-        let rested = window.failed.get(&seq).is_some_and(|failure| failure.not_before <= now);
-        let Some((_, _, state)) = self.state_mut(place.stream) else {
-            return;
-        };
-        let range = seq..seq + 1;
-        let mut woken = 0;
-        if let Some(delayed) = state.delayed.as_mut().filter(|_| lane == DELAYED) {
-            woken += delayed.sleeping.remove(&range);
-        }
-        if let Some(holds) = state.holds_mut(lane).filter(|_| rested) {
-            woken += holds.backoff.remove(&range);
-        }
-        if woken > 0 {
-            self.put_ready(queue, place.stream, range);
-        }
-    }
-
-    fn claim_ended(&mut self, machine: &Machine, now: Millis, max: usize, timed_out: &mut Vec<Claim>) -> bool {
-        let Some(ended) = self.leases.take_ended(now, max) else {
-            return false;
-        };
-        let known = machine.stream(ended.stream);
-        if let (Some((_, lane, window)), Some((id, _, state))) = (known, self.state_mut(ended.stream)) {
-            state.leased -= ended.range.end - ended.range.start;
-            state.holds_new(lane).claimed.insert(ended.range.clone());
-            timed_out.extend(ended.range.map(|seq| {
-                let place = Place::new(ended.stream, seq);
-                Claim {
-                    place,
-                    queue: id,
-                    attempts: window.attempts(seq),
-                    consumer: Some(ended.consumer),
-                    held_ms: None,
-                    expired: self.notes.expired(place, now),
-                }
-            }));
-        }
-        true
     }
 
     /// Claims everything of a queue that waits, whether ready or in backoff.
@@ -222,7 +161,7 @@ impl Dispatch {
 }
 
 /// Queue, lane and window of a message that exists and is not done.
-fn open(machine: &Machine, place: Place) -> Result<(&Queue, usize, &Window), ClaimError> {
+pub(crate) fn open(machine: &Machine, place: Place) -> Result<(&Queue, usize, &Window), ClaimError> {
     machine
         .stream(place.stream)
         .filter(|(_, _, window)| window.is_open(place.seq.0))

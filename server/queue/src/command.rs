@@ -14,6 +14,8 @@
 //!
 //! 17 Redrive    u64 stream, u64 seq, str queue, record
 //! 18-20         settings and deletion of queues, see `managing.rs`
+//! 24 Cancel     u32 count, runs
+//! 25 Reschedule u32 count, each: u64 stream, u64 seq, u64 due (Unix milliseconds)
 //! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
 //!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
@@ -45,6 +47,8 @@ const FAIL: u8 = 6;
 const DEAD_LETTER: u8 = 7;
 const PURGE: u8 = 8;
 const REDRIVE: u8 = 17;
+const CANCEL: u8 = 24;
+const RESCHEDULE: u8 = 25;
 const PUBLISH_ONCE: u8 = 32;
 
 /// Bytes of a run, and of a failure.
@@ -78,6 +82,22 @@ pub fn purge(out: &mut BytesMut, runs: &[Run]) {
     for run in runs {
         put_run(out, *run);
     }
+}
+
+/// Appends the command that removes messages which are not due yet, and which [`crate::Plane::claim_scheduled`] has claimed.
+pub fn cancel(out: &mut BytesMut, places: &[Place]) {
+    out.put_u8(CANCEL);
+    codec::put_len(out, places.len());
+    for place in places {
+        put_run(out, Run::from(*place));
+    }
+}
+
+/// Appends the command that gives a message another due time, after [`crate::Plane::claim_scheduled`] has claimed it.
+pub fn reschedule(out: &mut BytesMut, place: Place, due: Millis) {
+    out.put_u8(RESCHEDULE);
+    codec::put_len(out, 1);
+    put_item(out, [place.stream.0, place.seq.0, due.0]);
 }
 
 /// Appends the head of the command that moves a message to a dead-letter queue. The caller appends exactly one record:
@@ -269,6 +289,8 @@ pub(crate) enum Command<'a> {
     DeadLetter(Move<'a>),
     Redrive(Move<'a>),
     Purge(Items<'a>),
+    Cancel(Items<'a>),
+    Reschedule(Items<'a>),
     Routing(RoutingCommand<'a>),
     Managing(ManagingCommand<'a>),
 }
@@ -293,6 +315,8 @@ impl<'a> Command<'a> {
             DEAD_LETTER => Self::DeadLetter(Move::read(&mut reader, "dead-letter queue")?),
             REDRIVE => Self::Redrive(Move::read(&mut reader, "queue of a dead letter")?),
             PURGE => Self::Purge(Items::read(&mut reader, "purged runs")?),
+            CANCEL => Self::Cancel(Items::read(&mut reader, "cancelled runs")?),
+            RESCHEDULE => Self::Reschedule(Items::read(&mut reader, "due times")?),
             PUBLISH_ONCE => Self::PublishOnce {
                 until: Millis(reader.u64("end of a key")?),
                 queue: reader.str("queue name")?,
@@ -383,9 +407,10 @@ impl<'a> Items<'a> {
         })
     }
 
-    pub(crate) fn failures(&self) -> impl Iterator<Item = (Place, Millis)> + 'a {
+    /// Messages, each with a time.
+    pub(crate) fn times(&self) -> impl Iterator<Item = (Place, Millis)> + 'a {
         self.parts()
-            .map(|[stream, seq, not_before]| (Place::new(StreamId(stream), seq), Millis(not_before)))
+            .map(|[stream, seq, time]| (Place::new(StreamId(stream), seq), Millis(time)))
     }
 }
 

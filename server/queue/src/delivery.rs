@@ -1,5 +1,7 @@
 //! What consumers get, and what they come back with.
 
+use boltq_core::Millis;
+
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId};
 
 /// A message that was just leased.
@@ -11,6 +13,8 @@ pub struct Leased {
     pub lease: LeaseNo,
     /// Failed attempts so far.
     pub attempts: u32,
+    /// When it was due, if it was published with a delay.
+    pub due: Option<Millis>,
 }
 
 /// How a message is named when it is settled.

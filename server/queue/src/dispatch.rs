@@ -1,15 +1,17 @@
 //! The leader's view of what can be handed out.
 //!
 //! Built from the machine when leadership begins, kept in step with every command that is applied, and dropped when
-//! leadership ends. `lane`, `delayed` and `leases` say which message is where; `alarms` holds a time for every message
-//! that waits for one. Alarms are checked when they ring, so that one which is out of date does no harm.
+//! leadership ends. `lane`, `delayed` and `leases` say which message is where. What waits for a time is found by it:
+//! `alarms` has the end of each backoff; `dues` and `expiries` say when to look at which messages that sleep, or that have a time
+//! to live and are held by nobody. All of them are checked when their time comes, so that one which is out of date does no harm.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use boltq_core::{Millis, StorageEffect, StreamId};
 
-use crate::delayed::Delayed;
+use crate::calendar::Calendar;
+use crate::delayed::{Delayed, ready_key};
 use crate::lane::{Holds, Lane};
 use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
@@ -17,8 +19,10 @@ use crate::notes::Notes;
 use crate::ordering::Keyed;
 use crate::outcome::{Effect, QueueStats};
 use crate::place::{ConsumerId, DELAYED, KEYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
+use crate::ranges::RangeSet;
 use crate::single::Singles;
 use crate::slots::Slots;
+use crate::timetable::Slot;
 use crate::window::Window;
 
 /// One queue. Streams that were never published to have nothing in here.
@@ -84,8 +88,12 @@ impl QueueState {
 pub(crate) struct Dispatch {
     pub(crate) queues: Slots<QueueState>,
     pub(crate) leases: Leases,
-    /// When a message wakes from its delay, or its backoff ends.
+    /// When the backoff of a message ends.
     pub(crate) alarms: BTreeSet<(Millis, Place)>,
+    /// When messages that sleep are due.
+    pub(crate) dues: Calendar,
+    /// When messages expire that are neither leased nor held for a command.
+    pub(crate) expiries: Calendar,
     pub(crate) notes: Notes,
     /// Of queues that serve one consumer at a time.
     pub(crate) singles: Singles,
@@ -101,6 +109,8 @@ impl Dispatch {
             queues: Slots::default(),
             leases: Leases::new(next),
             alarms: BTreeSet::new(),
+            dues: Calendar::default(),
+            expiries: Calendar::default(),
             notes: Notes::default(),
             singles: Singles::default(),
             woken: Vec::new(),
@@ -110,11 +120,14 @@ impl Dispatch {
         for (_, id) in machine.queues() {
             for lane in 0..STREAMS {
                 let stream = stream_id(id, lane);
-                match machine.stream(stream) {
-                    Some((queue, DELAYED, _)) => dispatch.start_delayed(machine, queue, stream, now),
-                    Some((_, KEYED, window)) => dispatch.start_keyed(id, window),
-                    Some((_, lane, window)) => dispatch.start_lane(machine, id, lane, window, now),
-                    None => {}
+                let Some((queue, lane, window)) = machine.stream(stream) else {
+                    continue;
+                };
+                dispatch.expiries.arm_all(stream, &window.expires, 0..u64::MAX);
+                match lane {
+                    DELAYED => dispatch.start_delayed(id, queue, window, now),
+                    KEYED => dispatch.start_keyed(id, window),
+                    _ => dispatch.start_lane(machine, id, lane, window, now),
                 }
             }
         }
@@ -141,21 +154,45 @@ impl Dispatch {
         }
     }
 
-    fn start_delayed(&mut self, machine: &Machine, queue: &Queue, stream: StreamId, now: Millis) {
-        for (&seq, due) in &queue.due {
-            if due.at > now {
-                self.sleep(stream, seq, due.at);
-            } else {
-                self.give_back(machine, stream, &(seq..seq + 1), now);
+    /// One walk over all due times.
+    fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window, now: Millis) {
+        let stream = stream_id(id, DELAYED);
+        let (mut sleeping, mut ready) = (RangeSet::default(), Vec::new());
+        let mut asleep = 0..0;
+        for chunk in queue.due.chunk_numbers(0) {
+            let mut next = Millis::MAX;
+            for (seq, due) in queue.due.in_chunk(chunk) {
+                if due.at() > now {
+                    next = next.min(due.at());
+                    if asleep.end != seq {
+                        sleeping.insert(std::mem::replace(&mut asleep, seq..seq));
+                    }
+                    asleep.end = seq + 1;
+                } else if let Some(not_before) = window.rests(seq, now) {
+                    self.back_off(stream, DELAYED, seq, not_before);
+                } else {
+                    ready.push(ready_key(seq, due));
+                }
+            }
+            if next < Millis::MAX {
+                self.dues.arm((stream, chunk), next);
             }
         }
+        sleeping.insert(asleep);
+        if !ready.is_empty() {
+            self.wake(id);
+        }
+        let delayed = self.queues[id.0 as usize].delayed.get_or_insert_default();
+        delayed.start(sleeping, ready);
     }
 
-    fn sleep(&mut self, stream: StreamId, seq: u64, due: Millis) {
-        let Some((id, _)) = stream_of(stream) else { return };
-        let delayed = self.queues[id.0 as usize].delayed.get_or_insert_default();
-        delayed.sleeping.insert(seq..seq + 1);
-        self.alarms.insert((due, Place::new(stream, seq)));
+    /// Lets messages sleep that are not due.
+    fn sleep(&mut self, queue: &Queue, stream: StreamId, range: Range<u64>) {
+        let Some((_, _, state)) = self.state_mut(stream) else {
+            return;
+        };
+        state.delayed.get_or_insert_default().sleeping.insert(range.clone());
+        self.dues.arm_all(stream, &queue.due, range);
     }
 
     /// Queue and lane of a stream that the machine knows.
@@ -224,6 +261,10 @@ impl Dispatch {
 
     fn deleted(&mut self, id: QueueId) {
         self.singles.forget(id);
+        for stream in (0..STREAMS).map(|lane| stream_id(id, lane)) {
+            self.dues.forget_stream(stream);
+            self.expiries.forget_stream(stream);
+        }
         self.queues.remove(id.0 as usize);
     }
 
@@ -232,28 +273,44 @@ impl Dispatch {
         state.map_or_else(QueueStats::default, |state| state.stats(queue))
     }
 
-    /// Makes messages that are not done and that nobody holds available, or lets them wait for the end of their
+    /// Makes messages that are not done and that nobody holds available, or lets them wait for their due time or the end of their
     /// backoff. Each goes to its old position.
     pub(crate) fn give_back(&mut self, machine: &Machine, stream: StreamId, range: &Range<u64>, now: Millis) {
         let Some((queue, lane, window)) = machine.stream(stream) else {
             return;
         };
-        if lane == KEYED
-            && let Some((id, _)) = stream_of(stream)
-        {
-            return self.give_back_keyed(id, window, range, now);
+        // It may have expired while it was held.
+        self.expiries.arm_all(stream, &window.expires, range.clone());
+        if lane == DELAYED {
+            return self.give_back_delayed(queue, window, stream, range, now);
+        }
+        if lane == KEYED {
+            return self.give_back_keyed(stream, window, range, now);
         }
         let mut at = range.start;
         if !window.failed.is_empty() {
             for (&seq, failure) in window.failed.range(range.clone()) {
                 if failure.not_before > now {
-                    self.put_ready(queue, stream, at..seq);
+                    self.put_back(stream, at..seq);
                     self.back_off(stream, lane, seq, failure.not_before);
                     at = seq + 1;
                 }
             }
         }
-        self.put_ready(queue, stream, at..range.end);
+        self.put_back(stream, at..range.end);
+    }
+
+    fn give_back_delayed(&mut self, queue: &Queue, window: &Window, stream: StreamId, range: &Range<u64>, now: Millis) {
+        for (seq, due) in queue.due.range(range.clone()) {
+            if due.at() > now {
+                self.sleep(queue, stream, seq..seq + 1);
+            } else if let Some(not_before) = window.rests(seq, now) {
+                self.back_off(stream, DELAYED, seq, not_before);
+            } else if let Some((id, _, state)) = self.state_mut(stream) {
+                state.delayed.get_or_insert_default().put(seq, due);
+                self.wake(id);
+            }
+        }
     }
 
     fn back_off(&mut self, stream: StreamId, lane: usize, seq: u64, not_before: Millis) {
@@ -263,25 +320,15 @@ impl Dispatch {
         }
     }
 
-    /// Makes messages available, whatever their backoff.
-    pub(crate) fn put_ready(&mut self, queue: &Queue, stream: StreamId, range: Range<u64>) {
+    /// Makes messages of a lane available.
+    fn put_back(&mut self, stream: StreamId, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
-        let Some((id, lane, state)) = self.state_mut(stream) else {
-            return;
-        };
-        if lane == DELAYED {
-            let delayed = state.delayed.get_or_insert_default();
-            for (&seq, due) in queue.due.range(range) {
-                delayed.put(seq, *due);
-            }
-        } else if lane == KEYED {
-            state.keyed.get_or_insert_default().rested(range);
-        } else {
+        if let Some((id, lane, state)) = self.state_mut(stream) {
             state.lanes[lane].get_or_insert_default().put_back(range);
+            self.wake(id);
         }
-        self.wake(id);
     }
 
     /// Follows a command that the machine has applied.
@@ -299,7 +346,7 @@ impl Dispatch {
         }
         for effect in effects {
             match effect {
-                Effect::Failed { place } => self.failed(machine, *place),
+                Effect::Failed { place } | Effect::Rescheduled { place } => self.message_changed(machine, *place),
                 Effect::QueueChanged { queue } => self.changed(machine, *queue),
                 Effect::QueueDeleted { queue } => self.deleted(*queue),
                 // Its places are among the storage effects.
@@ -309,13 +356,12 @@ impl Dispatch {
     }
 
     fn placed(&mut self, machine: &Machine, stream: StreamId, range: Range<u64>) {
-        let Some((queue, lane, _)) = machine.stream(stream) else {
+        let Some((queue, lane, window)) = machine.stream(stream) else {
             return;
         };
+        self.expiries.arm_all(stream, &window.expires, range.clone());
         if lane == DELAYED {
-            for (&seq, due) in queue.due.range(range) {
-                self.sleep(stream, seq, due.at);
-            }
+            self.sleep(queue, stream, range);
         } else if let Some((id, _, state)) = self.state_mut(stream) {
             if lane == KEYED {
                 return self.placed_keyed(id);
@@ -327,6 +373,12 @@ impl Dispatch {
 
     fn freed(&mut self, machine: &Machine, stream: StreamId, range: &Range<u64>) {
         self.notes.forget(stream, range);
+        if let Some((queue, lane, window)) = machine.stream(stream) {
+            self.expiries.forget_gone(stream, &window.expires, range);
+            if lane == DELAYED {
+                self.dues.forget_gone(stream, &queue.due, range);
+            }
+        }
         let Some((id, lane, state)) = self.state_mut(stream) else {
             return;
         };
@@ -341,7 +393,8 @@ impl Dispatch {
         self.relax(id);
     }
 
-    fn failed(&mut self, machine: &Machine, place: Place) {
+    /// A message has failed, or is due at another time.
+    fn message_changed(&mut self, machine: &Machine, place: Place) {
         let range = place.seq.0..place.seq.0 + 1;
         let claimed = self
             .state_mut(place.stream)
@@ -375,72 +428,6 @@ impl Dispatch {
             keyed.detach(range);
         } else if let Some(lane) = state.lanes.get_mut(lane).and_then(Option::as_mut) {
             lane.take(range);
-        }
-    }
-}
-
-#[cfg(test)]
-impl Dispatch {
-    /// Checks that every message that is not done is in exactly one place, no other is anywhere, and that each which
-    /// waits for a time has an alarm.
-    pub(crate) fn check(&self, machine: &Machine) {
-        let leased = self.leases.check();
-        let mut leased_here = 0;
-        for (index, queue) in machine.queues.numbered() {
-            let id = QueueId(u32::try_from(index).unwrap());
-            let state = &self.queues[index];
-            let before = leased_here;
-            for (lane, window) in queue.windows.iter().enumerate() {
-                let Some(window) = window else { continue };
-                for seq in 0..window.head + 2 {
-                    let place = Place::new(stream_id(id, lane), seq);
-                    let is_leased = leased.contains(&place);
-                    leased_here += u64::from(is_leased);
-                    let found = self.whereabouts(state, lane, window, place) + u32::from(is_leased);
-                    assert_eq!(found, u32::from(window.is_open(seq)), "{place:?}");
-                    let due = queue.due.get(&seq).map(|due| due.at);
-                    self.check_alarms(state, lane, window, place, due);
-                }
-            }
-            assert_eq!(state.leased, leased_here - before);
-            if let (Some(keyed), Some(stream)) = (&state.keyed, queue.keyed()) {
-                keyed.check(stream);
-            }
-        }
-        assert_eq!(leased.len() as u64, leased_here);
-    }
-
-    fn whereabouts(&self, state: &QueueState, lane: usize, window: &Window, place: Place) -> u32 {
-        let seq = place.seq.0;
-        let Some(holds) = state.holds(lane) else { return 0 };
-        let ready = match lane {
-            DELAYED => state.delayed.iter().map(|delayed| delayed.count_of(seq)).sum(),
-            KEYED => state.keyed.iter().map(|keyed| keyed.count_of(seq, window)).sum(),
-            _ => state.lanes[lane]
-                .iter()
-                .flat_map(|lane| lane.ready(window.head))
-                .flatten()
-                .filter(|at| *at == seq)
-                .count(),
-        };
-        let held = [&holds.claimed, &holds.purging, &holds.backoff]
-            .into_iter()
-            .filter(|set| set.contains(seq))
-            .count();
-        u32::try_from(ready + held).unwrap()
-    }
-
-    fn check_alarms(&self, state: &QueueState, lane: usize, window: &Window, place: Place, due: Option<Millis>) {
-        let seq = place.seq.0;
-        if state.holds(lane).is_some_and(|holds| holds.backoff.contains(seq)) {
-            assert!(
-                self.alarms.contains(&(window.failed[&seq].not_before, place)),
-                "{place:?}"
-            );
-        }
-        let delayed = state.delayed.as_ref().filter(|_| lane == DELAYED);
-        if delayed.is_some_and(|delayed| delayed.sleeping.contains(seq)) {
-            assert!(self.alarms.contains(&(due.unwrap(), place)), "{place:?}");
         }
     }
 }

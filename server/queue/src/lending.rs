@@ -12,10 +12,12 @@ use boltq_core::{Millis, Seq, StreamId};
 
 use crate::delivery::Leased;
 use crate::dispatch::Dispatch;
+use crate::due::Due;
 use crate::lane::Lane;
 use crate::leases::Leases;
 use crate::machine::Machine;
 use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, stream_id, stream_of};
+use crate::timetable::Slot;
 use crate::window::Window;
 
 /// The lane of the priority that messages with an ordering key have.
@@ -42,13 +44,15 @@ pub(crate) struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    pub(crate) fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
+    /// `due` is when they were due, if they were delayed.
+    pub(crate) fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>, due: Option<Due>) {
         let LeaseNo(first) = self.leases.add(stream, range, self.consumer, (self.now, self.ends));
         let failed = !window.failed.is_empty();
         self.out.extend(range.clone().zip(first..).map(|(seq, number)| Leased {
             place: Place::new(stream, seq),
             lease: LeaseNo(number),
             attempts: if failed { window.attempts(seq) } else { 0 },
+            due: due.map(Slot::at),
         }));
         self.left = self
             .left
@@ -61,7 +65,7 @@ impl Loan<'_> {
         while self.left > least
             && let Some(range) = lane.take_first(window.head, (self.left - least) as u64)
         {
-            self.add(stream, window, &range);
+            self.add(stream, window, &range, None);
         }
     }
 }
@@ -94,7 +98,7 @@ impl Dispatch {
                 while loan.left > 0
                     && let Some(seq) = delayed.take_first(priority)
                 {
-                    loan.add(stream_id(id, DELAYED), window, &(seq..seq + 1));
+                    loan.add(stream_id(id, DELAYED), window, &(seq..seq + 1), queue.due.get(seq));
                 }
             }
             let lane = usize::from(priority);

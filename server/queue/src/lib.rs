@@ -15,17 +15,22 @@
 //! by the bindings of an exchange.
 //!
 //! A queue is twelve streams of records: a lane for each priority, one for messages that were published with a due time in
-//! the future, and one for messages with an ordering key. Only places of records are known in here, never payloads. Memory follows what is in flight: ten
-//! million waiting messages are two numbers.
+//! the future, and one for messages with an ordering key. Only places of records are known in here, never payloads. Memory
+//! follows what is in flight: ten million waiting messages are two numbers. One that waits for a time, to be due or to expire,
+//! takes eight bytes for it, and so does an ordering key.
 //!
 //! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
 
+mod calendar;
 mod claiming;
 pub mod command;
 mod dead_letters;
 mod delayed;
 mod delivery;
 mod dispatch;
+#[cfg(test)]
+mod dispatch_check;
+mod due;
 mod lane;
 mod leases;
 mod lending;
@@ -42,6 +47,7 @@ mod plane;
 mod ranges;
 mod room;
 mod routing;
+mod scheduling;
 mod sections;
 mod settings;
 mod single;
@@ -50,6 +56,9 @@ mod slots;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod times;
+mod timetable;
+mod waking;
 mod window;
 
 pub use dead_letters::DEAD_LETTER_SUFFIX;
@@ -63,4 +72,5 @@ pub use plane::Plane;
 pub use routing::{
     Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
 };
+pub use scheduling::{Listing, ScheduleError, Scheduled};
 pub use settings::Settings;

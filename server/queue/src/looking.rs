@@ -12,6 +12,7 @@ use crate::lending::KEYED_LANE;
 use crate::machine::{Machine, Queue};
 use crate::ordering::Keyed;
 use crate::place::{DELAYED, KEYED, Place, QueueId, stream_id};
+use crate::timetable::Slot;
 use crate::window::Window;
 
 /// Lowest first: highest priority, then by due time, then in the order of publishing.
@@ -57,9 +58,9 @@ fn first_due(queue: &Queue, max: usize, now: Millis) -> BTreeSet<DueKey> {
     let Some(window) = queue.window(DELAYED) else {
         return first;
     };
-    for (&seq, due) in queue.due.iter().filter(|(_, due)| due.at <= now) {
+    for (seq, due) in queue.due.iter().filter(|(_, due)| due.at() <= now) {
         if is_ready(window, seq, now) {
-            first.insert((PRIORITY_MAX.saturating_sub(due.priority), due.at, seq));
+            first.insert((PRIORITY_MAX.saturating_sub(due.priority()), due.at(), seq));
             if first.len() > max {
                 first.pop_last();
             }

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use boltq_core::{
     Applied, DecodeError, IdSalt, KeyHash, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId,
 };
+use bytes::BytesMut;
 
 use crate::command::{Command, Items, Settle};
+use crate::due::Due;
 use crate::once::Once;
 use crate::options::QueueOptions;
 use crate::ordering::Keys;
@@ -22,14 +24,8 @@ use crate::routing::Routing;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
 use crate::snapshot;
-use crate::window::{Part, Window, remove_within};
-
-/// When a delayed message may be delivered, and in which order of priority it then stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Due {
-    pub(crate) at: Millis,
-    pub(crate) priority: u8,
-}
+use crate::timetable::Timetable;
+use crate::window::{Part, Window};
 
 /// A queue: its windows, of which there is one only for a stream that was ever published to.
 #[derive(Debug)]
@@ -37,7 +33,7 @@ pub(crate) struct Queue {
     pub(crate) name: Arc<str>,
     pub(crate) windows: [Option<Box<Window>>; STREAMS],
     /// Of the messages of the delayed stream that are not done.
-    pub(crate) due: BTreeMap<u64, Due>,
+    pub(crate) due: Timetable<Due>,
     /// Of the messages with an ordering key that are not done.
     pub(crate) keys: Keys,
     /// `None`: it has no settings of its own.
@@ -51,7 +47,7 @@ impl Queue {
         Self {
             name,
             windows: Default::default(),
-            due: BTreeMap::new(),
+            due: Timetable::default(),
             keys: Keys::default(),
             options: None,
             sizes: None,
@@ -62,9 +58,20 @@ impl Queue {
         self.windows.get(lane)?.as_deref()
     }
 
-    pub(crate) fn append(&mut self, id: QueueId, batch: Batch, applied: &mut Applied<Effect>) -> Range<u64> {
+    /// `expiries` are those of the records of this batch.
+    pub(crate) fn append(
+        &mut self,
+        id: QueueId,
+        batch: Batch,
+        expiries: &[Expiry],
+        applied: &mut Applied<Effect>,
+    ) -> Range<u64> {
         let window = self.windows[batch.lane].get_or_insert_default();
         let range = window.append(u64::from(batch.count));
+        // Of a batch that there is no room for as a whole, only the first ones are here.
+        for expiry in expiries.iter().filter(|expiry| expiry.record < batch.count) {
+            window.expires.insert(range.start + u64::from(expiry.record), expiry.at);
+        }
         if let Some(sizes) = &mut self.sizes {
             sizes.append(batch.lane, window, &range, u64::from(batch.bytes));
         }
@@ -114,9 +121,19 @@ impl Queue {
 pub(crate) struct Batch {
     pub(crate) lane: usize,
     pub(crate) count: u32,
+    /// Those of them that have a time to live.
+    pub(crate) expiring: usize,
     /// In the data of the entry.
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
+}
+
+/// The end of the life of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expiry {
+    /// Its position in its batch.
+    pub(crate) record: u32,
+    pub(crate) at: Millis,
 }
 
 /// The replicated state of the queue plane.
@@ -133,6 +150,7 @@ pub struct Machine {
     batches: Vec<Batch>,
     dues: Vec<Due>,
     keys: Vec<KeyHash>,
+    pub(crate) expiries: Vec<Expiry>,
     /// Records at its end that there is no room for.
     refused: u64,
 }
@@ -179,6 +197,11 @@ impl Machine {
         self.names.iter().map(|(name, id)| (&**name, *id))
     }
 
+    /// Appends what [`StateMachine::snapshot`] returns.
+    pub fn write_snapshot(&self, out: &mut BytesMut) {
+        snapshot::write(self, out);
+    }
+
     /// Those whose names are behind this one.
     pub(crate) fn queues_after(&self, name: Option<&str>) -> impl Iterator<Item = (&Arc<str>, QueueId)> {
         let after = name.map_or(Bound::Unbounded, Bound::Excluded);
@@ -209,8 +232,8 @@ impl Machine {
         id
     }
 
-    /// Reads the heads of the records of a publish into `batches`, `dues` and `keys`, those first ones that there is room for,
-    /// and changes nothing else.
+    /// Reads the heads of the records of a publish into `batches`, `dues`, `keys` and `expiries`, those first ones that there is
+    /// room for, and changes nothing else.
     fn sort_records(
         &mut self,
         now: Millis,
@@ -222,6 +245,7 @@ impl Machine {
         self.batches.clear();
         self.dues.clear();
         self.keys.clear();
+        self.expiries.clear();
         self.refused = 0;
         let mut at = 0;
         for _ in 0..count {
@@ -237,10 +261,7 @@ impl Machine {
                 self.keys.push(key);
             } else if let Some(due) = head.due.filter(|due| *due > now) {
                 lane = DELAYED;
-                self.dues.push(Due {
-                    at: due,
-                    priority: head.priority,
-                });
+                self.dues.push(Due::new(due, head.priority));
             }
             let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
             match self.batches.last_mut() {
@@ -251,9 +272,15 @@ impl Machine {
                 _ => self.batches.push(Batch {
                     lane,
                     count: 1,
+                    expiring: 0,
                     offset: offset_of(offset, at)?,
                     bytes,
                 }),
+            }
+            if let (Some(at), Some(batch)) = (head.expires, self.batches.last_mut()) {
+                let record = batch.count - 1;
+                self.expiries.push(Expiry { record, at });
+                batch.expiring += 1;
             }
             at += head.bytes;
         }
@@ -272,13 +299,19 @@ impl Machine {
         let mut runs = Runs::new();
         let mut dues = self.dues.iter();
         let mut keys = self.keys.iter();
+        let mut expiries = &self.expiries[..];
         for batch in &self.batches {
-            let range = queue.append(id, *batch, applied);
+            let (of_batch, rest) = expiries.split_at(batch.expiring);
+            expiries = rest;
+            let range = queue.append(id, *batch, of_batch, applied);
             if batch.lane == DELAYED {
-                queue.due.extend(range.clone().zip(dues.by_ref().copied()));
+                for (seq, due) in range.clone().zip(dues.by_ref()) {
+                    queue.due.insert(seq, *due);
+                }
             } else if batch.lane == KEYED {
-                let placed = range.clone().zip(keys.by_ref());
-                placed.for_each(|(seq, key)| queue.keys.push(seq, *key));
+                for (seq, key) in range.clone().zip(keys.by_ref()) {
+                    queue.keys.push(seq, *key);
+                }
             }
             self.totals.published += u64::from(batch.count);
             runs.push(Run::new(stream_id(id, batch.lane), &range));
@@ -361,7 +394,7 @@ impl Machine {
             Part::Missing(range) => missing(Run::new(stream, &range)),
         });
         if done > 0 && lane == DELAYED {
-            remove_within(due, &run.range());
+            due.remove(&run.range());
         }
         done
     }
@@ -388,7 +421,7 @@ impl Machine {
     fn fail(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
         let mut missing = Vec::new();
         let mut done = 0;
-        for (place, not_before) in items.failures() {
+        for (place, not_before) in items.times() {
             let window = stream_of(place.stream)
                 .and_then(|(id, lane)| self.queues.get_mut(id.0 as usize)?.windows.get_mut(lane)?.as_mut());
             if window.is_some_and(|window| window.fail(place.seq.0, not_before)) {
@@ -417,7 +450,7 @@ impl Machine {
         let id = self.declare(name);
         let lane = if key.is_some() { KEYED } else { batch.lane };
         let queue = &mut self.queues[id.0 as usize];
-        let range = queue.append(id, Batch { lane, ..batch }, applied);
+        let range = queue.append(id, Batch { lane, ..batch }, &self.expiries, applied);
         if let Some(key) = key {
             queue.keys.push(range.start, key);
         }
@@ -439,7 +472,12 @@ pub(crate) fn too_far() -> DecodeError {
 }
 
 /// The only record of a command, which is all that `record` holds; it waits for nothing.
-pub(crate) fn single_record(record: &[u8], what: &'static str, offset: u32) -> Result<Batch, DecodeError> {
+pub(crate) fn single_record(
+    record: &[u8],
+    what: &'static str,
+    offset: u32,
+    expiries: &mut Vec<Expiry>,
+) -> Result<Batch, DecodeError> {
     let head = RecordHead::read(record)?;
     if head.bytes != record.len() {
         return Err(DecodeError::Invalid {
@@ -447,11 +485,15 @@ pub(crate) fn single_record(record: &[u8], what: &'static str, offset: u32) -> R
             why: "there are bytes behind its record",
         });
     }
+    let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
+    expiries.clear();
+    expiries.extend(head.expires.map(|at| Expiry { record: 0, at }));
     Ok(Batch {
         lane: usize::from(head.priority),
         count: 1,
+        expiring: expiries.len(),
         offset,
-        bytes: u32::try_from(head.bytes).map_err(|_| too_far())?,
+        bytes,
     })
 }
 
@@ -503,18 +545,22 @@ impl StateMachine for Machine {
             Command::Settle(how, items) => self.settle(how, &items, applied),
             Command::Fail(items) => self.fail(&items, applied),
             Command::DeadLetter(dead) => {
-                let batch = single_record(dead.record, "dead letter", offset_of(offset, dead.record_at)?)?;
+                let offset = offset_of(offset, dead.record_at)?;
+                let batch = single_record(dead.record, "dead letter", offset, &mut self.expiries)?;
                 // It keeps its key and does not wait for it: whoever looks at dead letters wants to see all of them.
                 let to = self.move_to(dead.place, dead.queue, (batch, None), applied);
                 self.totals.dead_lettered += u64::from(to.is_some());
                 Outcome::DeadLettered(to)
             }
             Command::Redrive(back) => {
-                let batch = single_record(back.record, "redriven message", offset_of(offset, back.record_at)?)?;
+                let offset = offset_of(offset, back.record_at)?;
+                let batch = single_record(back.record, "redriven message", offset, &mut self.expiries)?;
                 let key = RecordHead::read(back.record)?.key;
                 Outcome::Redriven(self.move_to(back.place, back.queue, (batch, key), applied))
             }
             Command::Purge(items) => self.purge(&items, applied),
+            Command::Cancel(items) => self.cancel(&items, applied),
+            Command::Reschedule(items) => self.reschedule(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,
             Command::Managing(command) => self.manage(command, applied),
         };
@@ -523,7 +569,9 @@ impl StateMachine for Machine {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        snapshot::write(self)
+        let mut out = BytesMut::new();
+        self.write_snapshot(&mut out);
+        out.into()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {

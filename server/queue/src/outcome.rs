@@ -24,7 +24,7 @@ pub enum Outcome {
     },
     /// A message with the same key was published before: where it is, or was.
     PublishedBefore(Place),
-    /// To an acknowledgement, an expiry, and failures.
+    /// To an acknowledgement, an expiry, failures, and to what is done to messages that are not due yet.
     Settled {
         /// Messages that the command changed.
         done: u64,
@@ -83,6 +83,11 @@ pub enum Effect {
         /// The message.
         place: Place,
     },
+    /// A message has another due time.
+    Rescheduled {
+        /// The message.
+        place: Place,
+    },
     /// The settings of a queue are others.
     QueueChanged {
         /// The queue.
@@ -124,7 +129,7 @@ pub struct Totals {
     pub expired: u64,
     /// Moved to a dead-letter queue.
     pub dead_lettered: u64,
-    /// Removed by a purge, or with their queue.
+    /// Removed by a purge, with their queue, or cancelled before they were due.
     pub purged: u64,
     /// Removed from a queue that was full, to make room.
     pub dropped: u64,

@@ -17,6 +17,7 @@ use crate::lending::Wanted;
 use crate::machine::{Machine, Queue};
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
+use crate::scheduling::{Listing, ScheduleError};
 use crate::settings::Settings;
 
 /// Numbers of leases for each term, so that the lease of an earlier leader is known by its number. At a million leases per
@@ -244,7 +245,45 @@ impl Plane {
     pub fn next_tick(&self) -> Option<Millis> {
         let dispatch = self.dispatch.as_ref()?;
         let alarm = dispatch.alarms.first().map(|(at, _)| *at);
-        alarm.into_iter().chain(dispatch.leases.first_end()).min()
+        let others = [dispatch.dues.first(), dispatch.leases.first_end()];
+        alarm.into_iter().chain(others.into_iter().flatten()).min()
+    }
+
+    /// Claims messages whose time to live is over and that nobody holds, and appends them to `expired`, to be expired; at most
+    /// `max`: what is left over shows in [`Plane::next_expiry`]. One that somebody holds is noticed when that ends.
+    pub fn claim_expired(&mut self, now: Millis, max: usize, expired: &mut Vec<Place>) {
+        if let Some(dispatch) = &mut self.dispatch {
+            dispatch.claim_expired(&self.machine, now, max, expired);
+        }
+    }
+
+    /// When the next [`Plane::claim_expired`] has something to do, as far as is known now.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Millis> {
+        self.dispatch.as_ref()?.expiries.first()
+    }
+
+    /// Takes a message that is not due for a command that cancels or reschedules it; as with [`Plane::claim`], until that is
+    /// applied, or [`Plane::unclaim`].
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    pub fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
+        let dispatch = self.dispatch.as_mut().ok_or(ScheduleError::NotFound)?;
+        dispatch.claim_scheduled(&self.machine, place)
+    }
+
+    /// Goes on with a listing of the messages of a queue that are not due; false if that was the last part of it. A node that does
+    /// not lead lists none.
+    pub fn list_scheduled(&self, queue: QueueId, listing: &mut Listing) -> bool {
+        let dispatch = self.dispatch.as_ref();
+        dispatch.is_some_and(|dispatch| dispatch.list_scheduled(&self.machine, queue, listing))
+    }
+
+    /// When a message was or is due; none if it was not delayed, or is done.
+    #[must_use]
+    pub fn due(&self, place: Place) -> Option<Millis> {
+        self.machine.due(place)
     }
 
     /// Appends the queues that got something ready since the last call.
@@ -339,7 +378,8 @@ impl Plane {
 impl Plane {
     /// Alarms that are set, whether they still mean something or not.
     pub(crate) fn alarm_count(&self) -> usize {
-        self.dispatch.as_ref().map_or(0, |dispatch| dispatch.alarms.len())
+        let dispatch = self.dispatch.as_ref();
+        dispatch.map_or(0, |dispatch| dispatch.alarms.len() + dispatch.dues.check())
     }
 
     pub(crate) fn check(&self) {

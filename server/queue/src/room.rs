@@ -141,7 +141,7 @@ impl Machine {
         // They were read before as what they are.
         let front = queue.room().front(records, batch).unwrap_or(batch);
         if front.count > 0 {
-            queue.append(id, front, applied);
+            queue.append(id, front, &self.expiries, applied);
         }
         self.totals.published += u64::from(front.count);
         self.totals.rejected += u64::from(batch.count - front.count);

@@ -8,13 +8,14 @@
 //! was before there were sections.
 
 use boltq_core::DecodeError;
-use boltq_core::codec::{self, Reader};
+use boltq_core::codec::Reader;
 use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
 use crate::managing::snapshot as managing;
 use crate::ordering;
 use crate::snapshot::check;
+use crate::times;
 
 /// One part: how it is told from others, and how it is written and read.
 struct Section {
@@ -31,6 +32,12 @@ const SECTIONS: &[Section] = &[
         is_empty: managing::is_unmanaged,
         write: managing::write,
         read: managing::read,
+    },
+    Section {
+        tag: 2,
+        is_empty: times::are_empty,
+        write: times::write,
+        read: times::read,
     },
     Section {
         tag: 3,
@@ -53,9 +60,14 @@ pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
     out.put_u8(u8::try_from(there(machine).count()).unwrap_or(u8::MAX));
     for section in there(machine) {
         out.put_u8(section.tag);
-        let mut content = BytesMut::new();
-        (section.write)(machine, &mut content);
-        codec::put_bytes(out, &content);
+        // Its length is known afterwards. What is written elsewhere first would be there twice.
+        let length_at = out.len();
+        out.put_u32_le(0);
+        (section.write)(machine, out);
+        let length = u32::try_from(out.len() - length_at - 4).unwrap_or(u32::MAX);
+        if let Some(field) = out.get_mut(length_at..length_at + 4) {
+            field.copy_from_slice(&length.to_le_bytes());
+        }
     }
 }
 

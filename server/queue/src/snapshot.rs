@@ -16,7 +16,8 @@
 //!         u32 number of finished ranges; each: u64 first, u64 end
 //!         u32 number of failed messages; each: u64 sequence, u32 attempts, u64 not before
 //!     (an empty name and only bit 15 instead of streams: so many queues in a row that were deleted, as u32)
-//!     of the delayed stream only: u32 number of messages; each: u64 sequence, u64 due, u8 priority
+//!     of the delayed stream only, and only up to format 3: u32 number of messages; each: u64 sequence, u64 due, u8 priority.
+//!         Since format 4 due times are a section. Earlier formats are written only if there are none
 //! topics and exchanges, see `routing/snapshot.rs`
 //! keys of publishes, see `once.rs`
 //! sections, see `sections.rs`
@@ -34,7 +35,8 @@ use boltq_core::{DecodeError, IdSalt, Millis};
 use bytes::{BufMut, BytesMut};
 
 use crate::command::patch_u32;
-use crate::machine::{Due, Machine, Queue};
+use crate::due::Due;
+use crate::machine::{Machine, Queue};
 use crate::once::Once;
 use crate::ordering;
 use crate::outcome::Totals;
@@ -42,12 +44,16 @@ use crate::place::{DELAYED, QueueId, STREAMS};
 use crate::ranges::RangeSet;
 use crate::routing;
 use crate::sections;
+use crate::times;
+use crate::timetable::Timetable;
 use crate::window::{Failure, Window};
 
 const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
 const FORMAT_ONCE: u8 = 3;
 const FORMAT_SECTIONS: u8 = 4;
+/// Room for what is small: names and figures.
+const SMALL_BYTES: usize = 64 << 10;
 /// Queues that were ever created. No group gets there, and far from overflow there is none to check.
 const NUMBERS_MAX: usize = 1 << 31;
 /// Instead of a set of streams: queues that were deleted.
@@ -55,8 +61,9 @@ const GONE: u16 = 1 << 15;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
-pub(crate) fn write(machine: &Machine) -> Vec<u8> {
-    let mut out = BytesMut::new();
+/// Appends the machine.
+pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
+    out.reserve(SMALL_BYTES + times::bytes_about(machine));
     let format = format_of(machine);
     out.put_u8(format);
     out.put_u64_le(machine.now.0);
@@ -76,24 +83,29 @@ pub(crate) fn write(machine: &Machine) -> Vec<u8> {
     for total in [published, acked, nacked, expired, dead_lettered, purged] {
         out.put_u64_le(total);
     }
-    write_queues(machine, &mut out);
+    write_queues(machine, format, out);
     if format >= FORMAT_ROUTING {
-        routing::snapshot::write(machine, &mut out);
+        routing::snapshot::write(machine, out);
     }
     if format >= FORMAT_ONCE {
-        machine.once.write(&mut out);
+        machine.once.write(out);
     }
     if format >= FORMAT_SECTIONS {
-        sections::write(machine, &mut out);
+        sections::write(machine, out);
     }
-    out.into()
 }
 
 /// The earliest format that has all that there is.
 fn format_of(machine: &Machine) -> u8 {
-    if !sections::are_empty(machine) {
+    if sections::are_empty(machine) {
+        format_without_sections(machine)
+    } else {
         FORMAT_SECTIONS
-    } else if machine.once.len() > 0 {
+    }
+}
+
+fn format_without_sections(machine: &Machine) -> u8 {
+    if machine.once.len() > 0 {
         FORMAT_ONCE
     } else if machine.routing.is_empty() {
         FORMAT_QUEUES
@@ -102,7 +114,7 @@ fn format_of(machine: &Machine) -> u8 {
     }
 }
 
-fn write_queues(machine: &Machine, out: &mut BytesMut) {
+fn write_queues(machine: &Machine, format: u8, out: &mut BytesMut) {
     let count_at = out.len();
     out.put_u32_le(0);
     let (mut count, mut next) = (0, 0);
@@ -118,26 +130,22 @@ fn write_queues(machine: &Machine, out: &mut BytesMut) {
     };
     for (number, queue) in machine.queues.numbered() {
         count += put_gone(number, out) + 1;
-        write_queue(queue, out);
+        write_queue(queue, format, out);
     }
     count += put_gone(machine.queues.len(), out);
     patch_u32(out, count_at, count);
 }
 
-fn write_queue(queue: &Queue, out: &mut BytesMut) {
+fn write_queue(queue: &Queue, format: u8, out: &mut BytesMut) {
     codec::put_bytes(out, queue.name.as_bytes());
     let used = (0..STREAMS).filter(|lane| queue.window(*lane).is_some());
     out.put_u16_le(used.fold(0, |mask, lane| mask | 1 << lane));
     for window in queue.windows.iter().flatten() {
         write_window(window, out);
     }
-    if queue.window(DELAYED).is_some() {
-        codec::put_len(out, queue.due.len());
-        for (seq, due) in &queue.due {
-            out.put_u64_le(*seq);
-            out.put_u64_le(due.at.0);
-            out.put_u8(due.priority);
-        }
+    if format < FORMAT_SECTIONS && queue.window(DELAYED).is_some() {
+        // No message waits to be due, or there would be a section.
+        codec::put_len(out, 0);
     }
 }
 
@@ -170,7 +178,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     machine.now = Millis(reader.u64("time")?);
     machine.salt = read_salt(&mut reader)?;
     machine.totals = read_totals(&mut reader)?;
-    read_queues(&mut machine, &mut reader)?;
+    read_queues(&mut machine, format, &mut reader)?;
     if format >= FORMAT_ROUTING {
         routing::snapshot::read(&mut machine, &mut reader)?;
     }
@@ -180,7 +188,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Machine, DecodeError> {
     if format >= FORMAT_SECTIONS {
         sections::read(&mut machine, &mut reader)?;
     }
-    let least = format == format_of(&machine);
+    check_due(&machine)?;
+    // Up to format 3, due times stood elsewhere.
+    let least = match format {
+        FORMAT_SECTIONS => !sections::are_empty(&machine),
+        _ => format == format_without_sections(&machine),
+    };
     check(
         least,
         "snapshot format",
@@ -232,7 +245,7 @@ fn read_totals(reader: &mut Reader<'_>) -> Result<Totals, DecodeError> {
     })
 }
 
-fn read_queues(machine: &mut Machine, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+fn read_queues(machine: &mut Machine, format: u8, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
     let mut after_gone = false;
     // A queue is at least the length of its name and the set of its streams.
     for _ in 0..reader.count(6, "queues")? {
@@ -245,7 +258,7 @@ fn read_queues(machine: &mut Machine, reader: &mut Reader<'_>) -> Result<(), Dec
             machine.queues.push_gone(gone as usize);
         } else {
             let id = QueueId(u32::try_from(machine.queues.len()).unwrap_or(u32::MAX));
-            let queue = read_queue(name, used, reader)?;
+            let queue = read_queue((name, used), format, reader)?;
             let twice = machine.names.insert(Arc::clone(&queue.name), id);
             check(twice.is_none(), "queues", "two have the same name")?;
             machine.queues.push(queue);
@@ -257,7 +270,7 @@ fn read_queues(machine: &mut Machine, reader: &mut Reader<'_>) -> Result<(), Dec
     Ok(())
 }
 
-fn read_queue(name: &str, used: u16, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
+fn read_queue((name, used): (&str, u16), format: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
     let mut queue = Queue::new(name.into());
     check(used >> STREAMS == 0, "streams", "there is one that no queue has")?;
     for (lane, window) in queue.windows.iter_mut().enumerate() {
@@ -265,7 +278,9 @@ fn read_queue(name: &str, used: u16, reader: &mut Reader<'_>) -> Result<Queue, D
             *window = Some(Box::new(read_window(reader)?));
         }
     }
-    if let Some(window) = queue.windows[DELAYED].as_deref() {
+    if let Some(window) = queue.windows[DELAYED].as_deref()
+        && format < FORMAT_SECTIONS
+    {
         queue.due = read_due(reader, window)?;
     }
     Ok(queue)
@@ -297,6 +312,7 @@ fn read_window(reader: &mut Reader<'_>) -> Result<Window, DecodeError> {
         base,
         finished,
         failed: BTreeMap::new(),
+        expires: Timetable::default(),
     };
     window.failed = read_failed(reader, &window)?;
     Ok(window)
@@ -322,29 +338,31 @@ fn read_failed(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64,
     Ok(failed)
 }
 
-fn read_due(reader: &mut Reader<'_>, window: &Window) -> Result<BTreeMap<u64, Due>, DecodeError> {
-    let mut dues = BTreeMap::new();
+fn read_due(reader: &mut Reader<'_>, window: &Window) -> Result<Timetable<Due>, DecodeError> {
+    let mut dues = Timetable::default();
     let mut before = 0;
     for _ in 0..reader.count(17, "delayed messages")? {
         let seq = reader.u64("delayed message")?;
-        let due = Due {
-            at: Millis(reader.u64("due time")?),
-            priority: reader.u8("priority")?,
-        };
+        let (at, priority) = (Millis(reader.u64("due time")?), reader.u8("priority")?);
         check(
-            before < seq && window.is_open(seq) && due.priority <= PRIORITY_MAX,
+            before < seq && window.is_open(seq) && priority <= PRIORITY_MAX,
             "delayed messages",
             "one is out of order, done, unknown, or of a priority over 9",
         )?;
-        dues.insert(seq, due);
+        dues.insert(seq, Due::new(at, priority));
         before = seq;
     }
+    Ok(dues)
+}
+
+/// Due times are only read for messages that are not done, so it is enough to count them.
+fn check_due(machine: &Machine) -> Result<(), DecodeError> {
+    let all_due = |queue: &Queue| queue.due.len() == queue.window(DELAYED).map_or(0, Window::open_count);
     check(
-        dues.len() as u64 == window.open_count(),
+        machine.queues.iter().all(all_due),
         "delayed messages",
         "one that is not done has no due time",
-    )?;
-    Ok(dues)
+    )
 }
 
 fn check_conservation(machine: &Machine) -> Result<(), DecodeError> {
@@ -396,11 +414,9 @@ mod tests {
         let mut queue = Queue::new("q".into());
         queue.windows[0] = Some(Box::new(window));
         queue.windows[DELAYED] = Some(Box::new(delayed));
-        let due = Due {
-            at: Millis(9),
-            priority: 3,
-        };
-        queue.due.extend([(1, due), (2, due)]);
+        for seq in [1, 2] {
+            queue.due.insert(seq, Due::new(Millis(9), 3));
+        }
         let mut machine = Machine::default();
         machine.queues.push(queue);
         machine.totals.published = 8;
@@ -469,32 +485,55 @@ mod tests {
         let never = Failure { attempts: 0, ..failure };
         let error = refusal(|machine| lane(machine).failed.extend([(3, never)]));
         assert!(error.starts_with("failed messages: "), "{error}");
-        for seq in [0, 3] {
-            let due = Due {
-                at: Millis(0),
-                priority: 0,
-            };
-            let error = refusal(|machine| machine.queues[0].due.extend([(seq, due)]));
-            assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
-        }
-        assert_refused(
-            "delayed messages: one is out of order",
-            &[|machine| machine.queues[0].due.values_mut().for_each(|due| due.priority = 10)],
-        );
+        let error = refusal(|machine| machine.queues[0].due.insert(3, Due::new(Millis(0), 0)));
+        assert!(error.contains("done or unknown"), "{error}");
         assert_refused(
             "delayed messages: one that is not done has no due time",
-            &[|machine| machine.queues[0].due.retain(|seq, _| *seq != 2)],
+            &[|machine| machine.queues[0].due.remove(&(2..3))],
         );
+        let error = refusal(|machine| lane(machine).expires.insert(2, Millis(9)));
+        assert!(error.contains("done or unknown"), "{error}");
+    }
+
+    /// The queue of `machine` as it was written up to format 3, with these delayed messages.
+    fn format_1(delayed: &[(u64, u64, u8)]) -> Vec<u8> {
+        let mut machine = machine();
+        machine.queues[0].due = Timetable::default();
+        let mut bytes = machine.snapshot();
+        assert_eq!((bytes[0], &bytes[bytes.len() - 4..]), (FORMAT_QUEUES, &[0; 4][..]));
+        bytes.truncate(bytes.len() - 4);
+        bytes.extend(u32::try_from(delayed.len()).unwrap().to_le_bytes());
+        for (seq, due, priority) in delayed {
+            bytes.extend(seq.to_le_bytes());
+            bytes.extend(due.to_le_bytes());
+            bytes.push(*priority);
+        }
+        bytes
     }
 
     #[test]
-    fn messages_out_of_order_are_refused() {
-        // The last two of 17 bytes each are the delayed messages.
-        let mut snapshot = machine().snapshot();
-        let end = snapshot.len();
-        snapshot[end - 34..].rotate_left(17);
-        let error = Machine::restore(&snapshot).unwrap_err().to_string();
-        assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+    fn due_times_of_earlier_formats_are_read() {
+        let read = Machine::restore(&format_1(&[(1, 9, 3), (2, 9, 3)])).unwrap();
+        assert_eq!(read.snapshot(), machine().snapshot());
+        assert_eq!(read.snapshot()[0], FORMAT_SECTIONS);
+        // A time that no clock reaches is kept as the latest that there is.
+        let read = Machine::restore(&format_1(&[(1, u64::MAX, 3), (2, 9, 3)])).unwrap();
+        assert!(Machine::restore(&read.snapshot()).is_ok());
+    }
+
+    #[test]
+    fn due_times_of_earlier_formats_that_cannot_be_are_refused() {
+        for delayed in [
+            &[(2, 9, 3), (1, 9, 3)][..],
+            &[(0, 9, 3), (1, 9, 3)],
+            &[(1, 9, 3), (3, 9, 3)],
+            &[(1, 9, 3), (2, 9, 10)],
+        ] {
+            let error = Machine::restore(&format_1(delayed)).unwrap_err().to_string();
+            assert!(error.starts_with("delayed messages: one is out of order"), "{error}");
+        }
+        let error = Machine::restore(&format_1(&[(1, 9, 3)])).unwrap_err().to_string();
+        assert!(error.starts_with("delayed messages: one that is not done"), "{error}");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! on the leader and end with its leadership.
 //!
 //! Always true: `1 <= base <= head`; every sequence below `base` is done, `base` itself is not (or is `head`);
-//! `finished` lies between the two; `failed` holds only sequences that are not done. Memory grows with what is in
-//! flight, never with the backlog.
+//! `finished` lies between the two; `failed` and `expires` hold only sequences that are not done. Memory grows with what is in
+//! flight and with messages that have a time to live, never with the rest of the backlog.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,6 +13,7 @@ use std::ops::Range;
 use boltq_core::{Millis, Seq};
 
 use crate::ranges::RangeSet;
+use crate::timetable::Timetable;
 
 /// What is known of a message that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) struct Window {
     pub(crate) base: u64,
     pub(crate) finished: RangeSet,
     pub(crate) failed: BTreeMap<u64, Failure>,
+    /// When messages with a time to live are to be discarded.
+    pub(crate) expires: Timetable<Millis>,
 }
 
 impl Default for Window {
@@ -39,6 +42,7 @@ impl Default for Window {
             base: Seq::FIRST.0,
             finished: RangeSet::default(),
             failed: BTreeMap::new(),
+            expires: Timetable::default(),
         }
     }
 }
@@ -107,8 +111,15 @@ impl Window {
         }
     }
 
+    /// Until when a message that failed waits, if it still does.
+    pub(crate) fn rests(&self, seq: u64, now: Millis) -> Option<Millis> {
+        let not_before = self.failed.get(&seq)?.not_before;
+        (not_before > now).then_some(not_before)
+    }
+
     fn mark(&mut self, done: Range<u64>) {
         remove_within(&mut self.failed, &done);
+        self.expires.remove(&done);
         if done.start > self.base {
             self.finished.insert(done);
             return;

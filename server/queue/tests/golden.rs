@@ -19,8 +19,22 @@ const ROUTING_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapsh
 /// Publishes with a key, which came after them; the bytes of the snapshot are those of the one before with the key.
 const ONCE_COMMAND: &str = include_str!("../../../tests/vectors/queue/commands-v3.txt");
 const ONCE_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v3.txt");
+/// Messages with a time to live, and changes of due times, which came after those. Since then due times are a section.
+const TIMES_COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-times.txt");
+const TIMES_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-times.txt");
+/// What the commands about topics and exchanges lead to since ends of lives are kept.
+const ROUTING_TIMES_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v2-times.txt");
 /// When the commands were applied.
 const TIME: Millis = Millis(1_767_225_600_000);
+
+const SETTINGS: Settings = Settings {
+    max_retry: 5,
+    backoff_first_ms: 100,
+    backoff_max_ms: 30_000,
+    ack_timeout_ms: 30_000,
+    dedup_ttl_ms: 600_000,
+    dedup_keys_max: 1_000,
+};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -223,6 +237,69 @@ fn assert_written(commands: &[(&'static str, BytesMut)], recorded: &str) {
     assert_eq!(written, recorded.lines().collect::<Vec<_>>());
 }
 
+/// A snapshot of an earlier format as it is written since due times stand elsewhere.
+fn written_now(snapshot: &str) -> String {
+    hex(&Machine::restore(&unhex(snapshot)).unwrap().snapshot())
+}
+
+fn times_commands() -> Vec<(&'static str, BytesMut)> {
+    let mut publish = BytesMut::new();
+    let writer = PublishWriter::begin(&mut publish, "jobs");
+    for (priority, delay_ms, ttl_ms) in [
+        (0, 0, 5_000),
+        (0, 0, 0),
+        (3, 90_000, 0),
+        (3, 70_000, 80_000),
+        (0, 0, 6_000),
+    ] {
+        let after = |ms: u64| (ms > 0).then(|| TIME.plus(ms));
+        let builder = RecordBuilder {
+            json: false,
+            priority,
+            published_ns: 1_767_225_600_000_000_000,
+            expires: after(ttl_ms),
+            due: after(delay_ms),
+            ordering_key: "",
+            id: None,
+            payload: b"x",
+        };
+        builder.write(std::iter::empty(), &mut publish);
+    }
+    writer.finish(&mut publish, 5);
+    let (mut cancel, mut reschedule) = (BytesMut::new(), BytesMut::new());
+    command::cancel(&mut cancel, &[place(42, 1)]);
+    command::reschedule(&mut reschedule, place(42, 3), TIME.plus(95_000));
+    vec![("publish", publish), ("cancel", cancel), ("reschedule", reschedule)]
+}
+
+#[test]
+fn recorded_times_lead_to_their_snapshot_and_mean_what_they_meant() {
+    let mut machine = Machine::restore(&unhex(SNAPSHOT)).unwrap();
+    for (name, command) in recorded(TIMES_COMMANDS) {
+        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        let missing = matches!(&outcome, Outcome::Settled { missing, .. } if !missing.is_empty());
+        assert!(!missing, "{name}: {outcome:?}");
+    }
+    assert_eq!(hex(&machine.snapshot()), TIMES_SNAPSHOT.trim());
+
+    let machine = Machine::restore(&unhex(TIMES_SNAPSHOT)).unwrap();
+    assert_eq!(hex(&machine.snapshot()), TIMES_SNAPSHOT.trim());
+    assert_eq!(machine.totals().purged, 2);
+    let mut plane = Plane::new(machine, SETTINGS);
+    plane.lead(boltq_core::Term(1), TIME);
+    assert_eq!(
+        [3, 4].map(|seq| plane.due(place(42, seq))),
+        [95_000, 70_000].map(|ms| Some(TIME.plus(ms)))
+    );
+    let expired = |plane: &mut Plane, ms: u64| {
+        let mut expired = Vec::new();
+        plane.claim_expired(TIME.plus(ms), 9, &mut expired);
+        expired
+    };
+    assert_eq!(expired(&mut plane, 5_000), [place(32, 9)]);
+    assert_eq!(expired(&mut plane, 80_000), [place(32, 11), place(42, 4)]);
+}
+
 fn once_command() -> Vec<(&'static str, BytesMut)> {
     let mut out = BytesMut::new();
     command::begin_publish_once(&mut out, TIME.plus(600_000), "jobs", "order-17");
@@ -241,7 +318,7 @@ fn the_recorded_publish_with_a_key_leads_to_its_snapshot_and_is_found_there() {
     for (_, command) in &commands[..1] {
         let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
         assert!(matches!(outcome, Outcome::Published(_)), "{outcome:?}");
-        assert_eq!(hex(&machine.snapshot()), ONCE_SNAPSHOT.trim());
+        assert_eq!(hex(&machine.snapshot()), written_now(ONCE_SNAPSHOT));
         let mut machine = Machine::restore(&unhex(ONCE_SNAPSHOT)).unwrap();
         let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
         assert!(matches!(outcome, Outcome::PublishedBefore(_)), "{outcome:?}");
@@ -254,6 +331,7 @@ fn the_recorded_publish_with_a_key_leads_to_its_snapshot_and_is_found_there() {
 
 #[test]
 fn commands_are_written_as_they_were() {
+    assert_written(&times_commands(), TIMES_COMMANDS);
     assert_written(&once_command(), ONCE_COMMAND);
     assert_written(&commands(), COMMANDS);
     assert_written(&routing_commands(), ROUTING_COMMANDS);
@@ -271,7 +349,7 @@ fn recorded_commands_about_topics_and_exchanges_lead_to_their_snapshot() {
             _ => assert!(!matches!(outcome, Outcome::Refused(_)), "{name}"),
         }
     }
-    assert_eq!(hex(&machine.snapshot()), ROUTING_SNAPSHOT.trim());
+    assert_eq!(hex(&machine.snapshot()), ROUTING_TIMES_SNAPSHOT.trim());
 }
 
 #[test]
@@ -314,7 +392,7 @@ fn recorded_commands_lead_to_the_recorded_snapshot() {
             assert_eq!(applied.storage.first(), Some(&freed));
         }
     }
-    assert_eq!(hex(&machine.snapshot()), SNAPSHOT.trim());
+    assert_eq!(hex(&machine.snapshot()), written_now(SNAPSHOT));
 }
 
 #[test]
@@ -333,15 +411,7 @@ fn the_recorded_snapshot_means_what_it_meant() {
     assert_eq!((totals.published, totals.acked, totals.nacked), (11, 3, 2));
     assert_eq!((totals.expired, totals.dead_lettered, totals.purged), (1, 1, 1));
 
-    let settings = Settings {
-        max_retry: 5,
-        backoff_first_ms: 100,
-        backoff_max_ms: 30_000,
-        ack_timeout_ms: 30_000,
-        dedup_ttl_ms: 600_000,
-        dedup_keys_max: 1_000,
-    };
-    let mut plane = Plane::new(machine, settings);
+    let mut plane = Plane::new(machine, SETTINGS);
     plane.lead(boltq_core::Term(1), TIME);
     let jobs = plane.queue("jobs").unwrap();
     let mut ready = Vec::new();

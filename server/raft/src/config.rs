@@ -32,7 +32,8 @@ pub struct GroupConfig {
     pub proposal_bytes_max: usize,
     /// Commands in one entry, in bytes; a single larger proposal still gets an entry of its own. Default 1 MiB.
     pub entry_bytes_max: usize,
-    /// Log written since the last checkpoint before the next one is taken, in bytes. Default 32 MiB.
+    /// Log written since the last checkpoint before the next one is taken, in bytes; four times the state in that one, if that is
+    /// more. Default 32 MiB.
     pub checkpoint_interval_bytes: u64,
     /// Entries since the last checkpoint before the next one is taken, whatever their bytes. Default: any number.
     pub checkpoint_interval_entries: u64,

@@ -9,7 +9,7 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
-use super::parse::Collector;
+use super::parse::{AllowedOrigin, Collector};
 use super::tls::ServerTls;
 use super::{access_keys, duration, kind::Integer};
 use crate::access::KeyEntry;
@@ -72,8 +72,19 @@ pub struct ServerConfig {
     pub shutdown_grace: Duration,
     /// Whether connections of the binary protocol are passed on to the leader.
     pub tcp_forward: bool,
+    /// Whose pages may read the answers of the admin port.
+    pub cors: AllowedOrigins,
     /// On both ports; `None`: not encrypted.
     pub tls: Option<ServerTls>,
+}
+
+/// Section `server.cors`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowedOrigins {
+    /// Those of any origin.
+    Any,
+    /// Those of these, as browsers send them; it may be none.
+    These(Vec<String>),
 }
 
 /// Section `storage`.
@@ -291,6 +302,7 @@ impl ServerConfig {
             idle_write_timeout: settings.get(&key::SERVER_IDLE_WRITE_TIMEOUT)?,
             shutdown_grace: settings.get(&key::SERVER_SHUTDOWN_GRACE)?,
             tcp_forward: settings.get(&key::SERVER_TCP_FORWARD)?,
+            cors: AllowedOrigins::of(settings.get(&key::SERVER_CORS_ALLOWED_ORIGINS)?),
             tls: ServerTls::check(settings, settings.get(&key::CLUSTER_ENABLED)?)?,
         };
         if server.http_port == server.tcp_port && server.http_port != 0 {
@@ -312,6 +324,13 @@ impl ServerConfig {
             });
         }
         Ok(server)
+    }
+}
+
+impl AllowedOrigins {
+    fn of(listed: Vec<AllowedOrigin>) -> Self {
+        let these = listed.into_iter().map(|AllowedOrigin(origin)| origin);
+        these.collect::<Option<_>>().map_or(Self::Any, Self::These)
     }
 }
 

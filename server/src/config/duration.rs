@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 6] = [
 ];
 
 /// Reads one or more numbers with units, or a bare `0`. `None` if the text is anything else or over 584 years.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -53,7 +53,7 @@ fn digits(text: &str) -> (&str, &str) {
 }
 
 /// The shortest text that `parse` reads back as `duration`.
-pub(super) fn format(duration: Duration) -> String {
+pub(crate) fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos == 0 {
         return "0s".to_owned();

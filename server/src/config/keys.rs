@@ -9,7 +9,7 @@ use super::access_keys::Entries;
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
 use super::kind::{Choice, Integer, Kind, List, Parsed, Ratio, Secret, Switch, Time};
-use super::parse::{self, Collector, Listen};
+use super::parse::{self, AllowedOrigin, Collector, Listen};
 use super::secret::ClusterSecret;
 use super::tls::ClientAuth;
 use crate::ack_level::AckLevel;
@@ -106,7 +106,15 @@ const fn secret<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> Secre
 }
 
 const fn list<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> List<T> {
-    List { parse, allowed }
+    list_of(&[], parse, allowed)
+}
+
+const fn list_of<T>(default: &'static [&'static str], parse: fn(&str) -> Option<T>, allowed: &'static str) -> List<T> {
+    List {
+        default,
+        parse,
+        allowed,
+    }
 }
 
 const fn choice<T>(among: &'static [(&'static str, T)]) -> Choice<T> {
@@ -167,8 +175,8 @@ keys! {
         "If a key is wanted: a connection is closed that has not shown a right one for so long, nor asked for the health of the server.";
     SERVER_IDLE_WRITE_TIMEOUT: Time = "server.idle_write_timeout", None,
         time(seconds(30), ms(100), HOUR),
-        "A connection of the binary protocol that accepts no bytes for so long is closed, and one of gRPC that reads no \
-         answer for so long while others wait for room.";
+        "A connection of the binary protocol or of the admin port that accepts no bytes for so long is closed, unless they are \
+         events, and one of gRPC that reads no answer for so long while others wait for room.";
     SERVER_SHUTDOWN_GRACE: Time = "server.shutdown_grace", None,
         time(seconds(10), ms(0), seconds(300)),
         "Longest wait for requests in progress when the server stops.";
@@ -176,6 +184,9 @@ keys! {
         switch(false),
         "On a node of a cluster that does not lead: `true` passes new connections of the binary protocol on to the leader, \
          `false` answers NOT_LEADER. gRPC calls are always passed on.";
+    SERVER_CORS_ALLOWED_ORIGINS: List<AllowedOrigin> = "server.cors.allowed_origins", None,
+        list_of(&["*"], parse::allowed_origin, "`*`, or origins as browsers send them, such as `https://console.example:8443`"),
+        "Origins whose pages may read the answers of the admin port. `*`: any. An empty list: none.";
     SERVER_TLS_ENABLED: Switch = "server.tls.enabled", Some("BOLTQ_TLS_ENABLED"),
         switch(false),
         "TLS on the messaging and the admin port; nothing else is spoken there then.";

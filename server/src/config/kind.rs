@@ -240,8 +240,9 @@ impl<T> Kind for Secret<T> {
     }
 }
 
-/// Several texts, each with a meaning of its own; none by default.
+/// Several texts, each with a meaning of its own.
 pub(super) struct List<T> {
+    pub(super) default: &'static [&'static str],
     pub(super) parse: fn(&str) -> Option<T>,
     pub(super) allowed: &'static str,
 }
@@ -254,7 +255,7 @@ impl<T> Kind for List<T> {
     }
 
     fn default_json(&self) -> Value {
-        Value::Array(Vec::new())
+        self.default.into()
     }
 
     fn allowed(&self) -> String {
@@ -355,6 +356,7 @@ mod tests {
     #[test]
     fn a_list_is_an_array_in_the_file_and_has_commas_elsewhere() {
         let list = List {
+            default: &[],
             parse: |text| text.parse::<u8>().ok(),
             allowed: "",
         };

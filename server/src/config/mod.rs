@@ -31,10 +31,11 @@ mod unavailable;
 
 pub use api_key::ApiKey;
 pub use checked::{
-    CacheConfig, Config, LogConfig, LogFormat, MetricsConfig, PerformanceConfig, PublishConfig, QueueConfig,
-    SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync, TelemetryConfig,
+    AllowedOrigins, CacheConfig, Config, LogConfig, LogFormat, MetricsConfig, PerformanceConfig, PublishConfig,
+    QueueConfig, SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync, TelemetryConfig,
 };
 pub use cluster::{ClusterConfig, ClusterTls};
+pub(crate) use duration::{format as format_duration, parse as parse_duration};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};

@@ -19,6 +19,10 @@ pub(super) struct Listen {
     pub(super) port: u16,
 }
 
+/// An origin of pages; `None` stands for all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AllowedOrigin(pub(super) Option<String>);
+
 /// Where traces go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collector {
@@ -72,6 +76,29 @@ pub(super) fn listen(text: &str) -> Option<Listen> {
 pub(super) fn seed(text: &str) -> Option<String> {
     let (_, port) = split(text)?;
     (port != 0).then(|| text.to_owned())
+}
+
+/// `*`, or `scheme://host` with a port that is not the default one of the scheme, as browsers write an origin: in lower case,
+/// and with nothing behind it.
+pub(super) fn allowed_origin(text: &str) -> Option<AllowedOrigin> {
+    if text == "*" {
+        return Some(AllowedOrigin(None));
+    }
+    let (scheme, authority) = text.split_once("://")?;
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.');
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase()) && scheme.bytes().all(letter);
+    let default_port = match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    };
+    let with_port = split(authority);
+    let is_authority = match with_port {
+        Some((_, port)) => port != 0 && Some(port) != default_port,
+        None => unbracketed(authority).is_some_and(|host| is_host(host) && (!host.contains(':') || host != authority)),
+    };
+    let is_lower = !authority.bytes().any(|b| b.is_ascii_uppercase());
+    (is_scheme && is_authority && is_lower).then(|| AllowedOrigin(Some(text.to_owned())))
 }
 
 /// The address of a collector; `None` inside if it is empty. A slash at its end is no path.
@@ -136,6 +163,46 @@ mod tests {
     fn listening(host: &str, port: u16) -> Option<Listen> {
         let host = host.to_owned();
         Some(Listen { host, port })
+    }
+
+    #[test]
+    fn origins_are_as_browsers_write_them() {
+        assert_eq!(allowed_origin("*"), Some(AllowedOrigin(None)));
+        for text in [
+            "https://console.example",
+            "http://localhost:3000",
+            "http://10.0.0.1:8080",
+            "https://[::1]:8443",
+            "https://[::1]",
+            "chrome-extension://abcdef",
+        ] {
+            assert_eq!(
+                allowed_origin(text),
+                Some(AllowedOrigin(Some(text.to_owned()))),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "null",
+            "console.example",
+            "https://",
+            "https://console.example/",
+            "https://console.example/path",
+            "https://Console.example",
+            "HTTPS://console.example",
+            "https://console.example:443",
+            "http://console.example:80",
+            "http://console.example:0",
+            "http://console.example:x",
+            "http://user@console.example",
+            "https://*.example",
+            "https://::1",
+            "://a",
+            "1http://a",
+        ] {
+            assert_eq!(allowed_origin(text), None, "{text}");
+        }
     }
 
     #[test]

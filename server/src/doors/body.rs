@@ -69,12 +69,22 @@ pub(super) fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Cow<'de, str>,
 
 /// The value of a member that is a whole number.
 pub(super) fn integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<i64, A::Error> {
-    Ok(map.next_value::<Option<Integer>>()?.map_or(0, |integer| integer.0))
+    Ok(optional_integer(map)?.unwrap_or(0))
+}
+
+/// As [`integer`], where 0 is something else than nothing.
+pub(super) fn optional_integer<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<i64>, A::Error> {
+    Ok(map.next_value::<Option<Integer>>()?.map(|integer| integer.0))
 }
 
 /// The value of a member that is true or false.
 pub(super) fn switch<'de, A: MapAccess<'de>>(map: &mut A) -> Result<bool, A::Error> {
-    Ok(map.next_value::<Option<bool>>()?.unwrap_or(false))
+    Ok(optional_switch(map)?.unwrap_or(false))
+}
+
+/// As [`switch`], where false is something else than nothing.
+pub(super) fn optional_switch<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<bool>, A::Error> {
+    map.next_value()
 }
 
 /// The value of a member that is an object of texts.

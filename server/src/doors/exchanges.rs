@@ -1,9 +1,10 @@
-//! Carrying out what the binary protocol and the admin port ask of exchanges and topics.
+//! Carrying out what the binary protocol and the admin port ask: publishes, and changes of exchanges.
 
 use super::body::shortened;
 use super::requests::{Bind, Declare, Publish, PublishExchange};
 use crate::service::{
-    ExchangeKind, HeaderRule, NewBinding, NewExchange, NewMessage, Queues, RoutedBatch, ServiceError,
+    ExchangeKind, HeaderRule, IdempotencyKey, NewBinding, NewExchange, NewMessage, PublishBatch, Queues, RoutedBatch,
+    ServiceError,
 };
 
 /// Longest part of a request that is repeated in an error.
@@ -42,6 +43,22 @@ pub(super) async fn unbind(queues: &Queues, bind: &Bind<'_>) -> Result<(), Servi
     removed.await.map(drop)
 }
 
+pub(super) fn push_queue(batch: &mut PublishBatch, publish: &Publish<'_>) -> Result<(), ServiceError> {
+    let message = NewMessage {
+        payload: publish.payload(),
+        json: true,
+        priority: publish.priority,
+        delay_ns: publish.delay_ns,
+        ttl_ns: publish.ttl_ns,
+        ordering_key: &publish.ordering_key,
+    };
+    let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
+    match IdempotencyKey::read(&publish.idempotency_key)? {
+        None => batch.push(&publish.topic, &message, headers),
+        Some(key) => batch.push_once(&publish.topic, key, &message, headers),
+    }
+}
+
 pub(super) fn push_exchange(batch: &mut RoutedBatch, publish: &PublishExchange<'_>) -> Result<(), ServiceError> {
     let message = NewMessage {
         payload: publish.payload(),
@@ -56,6 +73,11 @@ pub(super) fn push_exchange(batch: &mut RoutedBatch, publish: &PublishExchange<'
 }
 
 pub(super) fn push_topic(batch: &mut RoutedBatch, publish: &Publish<'_>) -> Result<(), ServiceError> {
+    if !publish.idempotency_key.is_empty() {
+        return Err(ServiceError::InvalidArgument {
+            what: "idempotency_key is set; only publishes to queues can have one".to_owned(),
+        });
+    }
     let message = NewMessage {
         payload: publish.payload(),
         json: true,

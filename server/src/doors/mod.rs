@@ -1,6 +1,7 @@
 //! What clients speak to. No business rules in here: a door decodes, authenticates, limits, and calls the service.
 
 mod body;
+mod bounds;
 mod cluster_status;
 mod exchanges;
 pub mod grpc;

@@ -282,10 +282,10 @@ impl Node {
             access.clone(),
             self.tls.clone(),
             metrics.clone(),
-            &config.metrics,
+            config,
         );
         let tls = PortTls::admin(self.tls.clone(), &metrics);
-        let port = HttpPort::new(router, intake, tls, access);
+        let port = HttpPort::new(router, intake, tls, access, config.server.idle_write_timeout);
         let acceptor = self.acceptor(config, ("admin", connections.admin), admin, &metrics, |metrics| {
             &metrics.admin_connections
         });

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, StateMachine, Term};
 use boltq_kv::{Cache, Change};
 use boltq_log::{EntryId, GroupLog};
-use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Plane, QueueId, Settings};
+use boltq_queue::{Claim, ConsumerId, Effect, Machine, Outcome, Place, Plane, QueueId, Settings};
 use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
@@ -107,6 +107,8 @@ pub struct QueuePlane {
     /// Told when a consumer holds less than before.
     rooms: RwLock<BTreeMap<ConsumerId, Arc<Notify>>>,
     timer: Timer,
+    /// Of the next message that expires.
+    expiry: Timer,
     hub: Arc<Hub>,
     default_ttls: RwLock<Option<Arc<DefaultTtls>>>,
     leading: AtomicBool,
@@ -115,14 +117,28 @@ pub struct QueuePlane {
     pub consumed: AtomicU64,
 }
 
-/// Tells the timer task when an earlier moment than the one it waits for has come up. Used under the lock of the plane.
+/// Tells a task that waits for a moment when an earlier one has come up. Used under the lock of the plane.
 #[derive(Debug)]
 struct Timer {
     armed: AtomicU64,
     earlier: Notify,
 }
 
+impl Default for Timer {
+    fn default() -> Self {
+        Self {
+            armed: AtomicU64::new(u64::MAX),
+            earlier: Notify::new(),
+        }
+    }
+}
+
 impl Timer {
+    /// The task is about to wait for this moment.
+    fn arm(&self, next: Option<Millis>) {
+        self.armed.store(next.unwrap_or(Millis::MAX).0, Ordering::Relaxed);
+    }
+
     fn want(&self, at: Millis) {
         if at.0 < self.armed.load(Ordering::Relaxed) {
             self.armed.store(at.0, Ordering::Relaxed);
@@ -173,10 +189,8 @@ impl QueuePlane {
             log,
             waiters: RwLock::new(BTreeMap::new()),
             rooms: RwLock::new(BTreeMap::new()),
-            timer: Timer {
-                armed: AtomicU64::new(u64::MAX),
-                earlier: Notify::new(),
-            },
+            timer: Timer::default(),
+            expiry: Timer::default(),
             hub: Arc::default(),
             default_ttls: RwLock::default(),
             leading: AtomicBool::new(false),
@@ -204,6 +218,9 @@ impl QueuePlane {
         let woken = Woken::take(&mut plane);
         if let Some(next) = plane.next_tick() {
             self.timer.want(next);
+        }
+        if let Some(next) = plane.next_expiry() {
+            self.expiry.want(next);
         }
         drop(plane);
         self.wake_all(woken);
@@ -259,7 +276,7 @@ impl QueuePlane {
             woken = Woken::take(&mut plane);
         }
         let next = plane.next_tick();
-        self.timer.armed.store(next.unwrap_or(Millis::MAX).0, Ordering::Relaxed);
+        self.timer.arm(next);
         drop(plane);
         self.wake_all(woken);
         next
@@ -268,6 +285,21 @@ impl QueuePlane {
     /// Returns when something is due earlier than what the last [`QueuePlane::tick`] returned.
     pub async fn earlier(&self) {
         self.timer.earlier.notified().await;
+    }
+
+    /// Claims messages whose time to live is over, `max` at most. Returns when the next one expires, for which the task that expires
+    /// them is armed then; for that task alone.
+    pub fn claim_expired(&self, now: Millis, max: usize, expired: &mut Vec<Place>) -> Option<Millis> {
+        let mut plane = self.plane.lock();
+        plane.claim_expired(now, max, expired);
+        let next = plane.next_expiry();
+        self.expiry.arm(next);
+        next
+    }
+
+    /// Returns when something expires earlier than what the last [`QueuePlane::claim_expired`] returned.
+    pub async fn expires_earlier(&self) {
+        self.expiry.earlier.notified().await;
     }
 
     /// Wakes one consumer of each queue.
@@ -340,7 +372,7 @@ impl QueuePlane {
                     }
                 }
                 Effect::QueueChanged { .. } => changed = true,
-                Effect::Failed { .. } | Effect::TopicPublished { .. } => {}
+                Effect::Failed { .. } | Effect::Rescheduled { .. } | Effect::TopicPublished { .. } => {}
             }
         }
         if changed {
@@ -432,11 +464,8 @@ impl GroupHandler for QueuePlane {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        let (queues, cache) = {
-            let plane = self.plane.lock();
-            (plane.machine().snapshot(), self.cache.read().snapshot())
-        };
-        state::write(&queues, &cache)
+        let plane = self.plane.lock();
+        state::write(plane.machine(), &self.cache.read())
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

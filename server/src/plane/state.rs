@@ -13,18 +13,22 @@ use boltq_core::codec::Reader;
 use boltq_core::{DecodeError, StateMachine};
 use boltq_kv::Cache;
 use boltq_queue::Machine;
+use bytes::{BufMut, BytesMut};
 
 const FORMAT: u8 = 2;
 /// Format and length.
 const HEAD_BYTES: usize = 9;
 
-pub(super) fn write(queues: &[u8], cache: &[u8]) -> Vec<u8> {
-    let mut state = Vec::with_capacity(HEAD_BYTES + queues.len() + cache.len());
-    state.push(FORMAT);
-    state.extend((queues.len() as u64).to_le_bytes());
-    state.extend(queues);
-    state.extend(cache);
-    state
+/// The queues are written in place, as they may be large; the cache is small beside them or copied once more.
+pub(super) fn write(queues: &Machine, cache: &Cache) -> Vec<u8> {
+    let mut state = BytesMut::new();
+    state.put_u8(FORMAT);
+    state.put_u64_le(0);
+    queues.write_snapshot(&mut state);
+    let length = (state.len() - HEAD_BYTES) as u64;
+    state[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+    state.extend_from_slice(&cache.snapshot());
+    state.into()
 }
 
 pub(super) fn read(state: &[u8]) -> Result<(Machine, Cache), DecodeError> {
@@ -55,17 +59,28 @@ mod tests {
         let state = unhex(FORMAT_1);
         assert_eq!(state[0], 1);
         let (queues, cache) = read(&state).unwrap();
-        assert_eq!(queues.snapshot(), state);
+        assert_eq!(queues.snapshot(), as_written_now(&state));
         assert_eq!(cache.snapshot(), Cache::default().snapshot());
     }
 
+    /// Queues that were recorded before due times had their present place.
+    fn as_written_now(queues: &[u8]) -> Vec<u8> {
+        Machine::restore(queues).unwrap().snapshot()
+    }
+
     #[test]
-    fn recorded_bytes_are_written_as_they_were_read() {
+    fn recorded_bytes_are_read_and_what_is_written_is_read_again() {
         let state = unhex(FORMAT_2);
         let (queues, cache) = read(&state).unwrap();
-        assert_eq!(queues.snapshot(), unhex(FORMAT_1));
+        assert_eq!(queues.snapshot(), as_written_now(&unhex(FORMAT_1)));
         assert_eq!(cache.len(boltq_core::Millis(0)), 2);
-        assert_eq!(write(&queues.snapshot(), &cache.snapshot()), state);
+        let written = write(&queues, &cache);
+        assert!(written.ends_with(&cache.snapshot()) && state.ends_with(&cache.snapshot()));
+        let (again, cache_again) = read(&written).unwrap();
+        assert_eq!(
+            (again.snapshot(), cache_again.snapshot()),
+            (queues.snapshot(), cache.snapshot())
+        );
     }
 
     #[test]

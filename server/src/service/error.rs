@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use boltq_core::NameError;
 use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
+use boltq_core::{MessageId, NameError};
 use boltq_queue::ExchangeKind;
 
 use crate::ack_level::AckLevel;
@@ -91,6 +91,22 @@ pub enum ServiceError {
     DeadLettersNotFound {
         /// The name, with its suffix.
         queue: String,
+    },
+    /// There is no such message.
+    #[error(
+        "message {id} not found: it was never published, or it is done: acknowledged, expired, cancelled or purged"
+    )]
+    MessageNotFound {
+        /// Its id.
+        id: MessageId,
+    },
+    /// The message waits for no due time.
+    #[error(
+        "message {id} is due: it is ready, being delivered or being settled, and can be consumed or acknowledged only"
+    )]
+    NotScheduled {
+        /// Its id.
+        id: MessageId,
     },
     /// There is no exchange of this name.
     #[error("exchange {exchange:?} not found")]
@@ -218,6 +234,8 @@ impl ServiceError {
             Self::QueueIsBacklog { .. } => "QUEUE_IS_BACKLOG",
             Self::QueueFull { .. } | Self::QueuesFull { .. } => "QUEUE_FULL",
             Self::DeadLettersNotFound { .. } => "DEAD_LETTERS_NOT_FOUND",
+            Self::MessageNotFound { .. } => "MESSAGE_NOT_FOUND",
+            Self::NotScheduled { .. } => "MESSAGE_NOT_SCHEDULED",
             Self::ExchangeNotFound { .. } => "EXCHANGE_NOT_FOUND",
             Self::ExchangeExists { .. } => "EXCHANGE_EXISTS",
             Self::UnknownExchangeType { .. } => "UNKNOWN_EXCHANGE_TYPE",
@@ -260,6 +278,8 @@ impl ServiceError {
             | Self::QueueNotEmpty { .. }
             | Self::QueueIsBacklog { .. }
             | Self::DeadLettersNotFound { .. }
+            | Self::MessageNotFound { .. }
+            | Self::NotScheduled { .. }
             | Self::ExchangeNotFound { .. }
             | Self::ExchangeExists { .. }
             | Self::UnknownExchangeType { .. }
@@ -292,6 +312,9 @@ pub enum SettleError {
     /// The lease ended and somebody else holds the message.
     #[error("lease lost: somebody else holds the message")]
     LeaseLost,
+    /// It is due, and was to be cancelled before.
+    #[error("due already: it is ready, being delivered or being settled")]
+    NotScheduled,
     /// Others of the same request were settled, this one was not, or nobody knows. It is available again.
     #[error("{0}")]
     NotSettled(Box<ServiceError>),

@@ -1,10 +1,14 @@
 //! Removing messages whose time is over.
 //!
-//! One command removes a batch. At most [`EXPIRING_MAX`] of them are on their way; who comes upon more waits. A queue whose
-//! head has more expired messages than a call may walk past is swept in the background, until something comes that lives.
+//! The machine knows the ends of lives, and [`Queues::expire_in_time`] removes each message at its end, wherever it stands in its
+//! queue, unless somebody holds it. Who delivers looks all the same, because a message that expired a moment ago may still be there,
+//! and one that was published before ends were kept is known by its record alone. One command removes a batch. At most
+//! [`EXPIRING_MAX`] of them are on their way; who comes upon more waits. A queue whose head has more expired messages than a call may
+//! walk past is swept in the background, until something comes that lives.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_queue::command::Settle;
@@ -22,6 +26,12 @@ use super::take::{Held, Look};
 pub(super) const LOOK_AHEAD_MESSAGES: usize = BATCH_MESSAGES_MAX;
 /// Batches of expired messages on their way.
 const EXPIRING_MAX: usize = 16;
+/// Messages that are removed in time by one command.
+const IN_TIME_MAX: usize = 4 * BATCH_MESSAGES_MAX;
+/// Longest sleep until the next look, so that a clock that is set forward is noticed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// While they cannot be removed, it is tried this often.
+const RETRY: Duration = Duration::from_millis(200);
 /// What the sweeper looks at is its own for as long as that takes; only a stop in between makes the time matter.
 const SWEEP_LEASE_MS: u64 = 30_000;
 
@@ -118,6 +128,30 @@ impl Queues {
             drop(turn);
             expired
         })
+    }
+
+    /// Removes messages when their time to live is over. Never returns.
+    pub(crate) async fn expire_in_time(&self) {
+        let plane = &self.inner.plane;
+        loop {
+            let mut expired = Vec::new();
+            let next = plane.claim_expired(plane.now(), IN_TIME_MAX, &mut expired);
+            if !expired.is_empty() {
+                if let Err(error) = self.finish(Settle::Expire, expired).await {
+                    tracing::debug!(%error, "expired messages are not removed");
+                    tokio::time::sleep(RETRY).await;
+                }
+                continue;
+            }
+            let sleep = next.map_or(SLEEP_MAX, |next| {
+                Duration::from_millis(next.since(plane.now())).min(SLEEP_MAX)
+            });
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(sleep) => {}
+                () = plane.expires_earlier() => {}
+            }
+        }
     }
 
     /// Sweeps queues whose heads have expired. Never returns.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use boltq_core::{MessageId, Record, check_name};
+use boltq_core::{MessageId, Millis, Record, check_name};
 use boltq_queue::{DEAD_LETTER_SUFFIX, Outcome, Place, QueueId, QueueOptions, QueueStats, Totals, command};
 use boltq_raft::{GroupFigures, GroupStatus, Proposal, ReadError};
 use bytes::Bytes;
@@ -23,6 +23,14 @@ pub struct Peeked {
     pub attempts: u32,
     /// The message.
     pub record: Record,
+}
+
+/// A message that comes next, before it is read.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    place: Place,
+    attempts: u32,
+    due: Option<Millis>,
 }
 
 /// A queue as it is now.
@@ -95,6 +103,15 @@ impl Queues {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.inner.plane.is_leading()
+    }
+
+    /// Attempts after the first one, before a message of a queue is a dead letter.
+    #[must_use]
+    pub fn max_retry(&self, queue: &str) -> u32 {
+        self.inner.plane.with(|plane| {
+            let own = plane.queue(queue).and_then(|id| plane.machine().options(id));
+            self.inner.settings.of(own).max_retry
+        })
     }
 
     /// Time since the start.
@@ -239,35 +256,40 @@ impl Queues {
             return Ok(Vec::new());
         }
         loop {
-            let wanted = places.iter().map(|(place, _)| (place.stream, place.seq)).collect();
+            let wanted = places.iter().map(|next| (next.place.stream, next.place.seq)).collect();
             let error = match self.read_answer(wanted).await {
                 Ok(records) => return self.peeked(&places, &records),
                 Err(error) => error,
             };
             // It may have been settled meanwhile. Each time round, somebody has got on.
             let now = self.next_places(queue, max)?;
-            if now.first() == places.first() {
+            if now.first().map(|next| next.place) == places.first().map(|next| next.place) {
                 return Err(error);
             }
             places = now;
         }
     }
 
-    /// Places and failed attempts of what comes next.
-    fn next_places(&self, queue: &str, max: usize) -> Result<Vec<(Place, u32)>, ServiceError> {
+    /// What comes next.
+    fn next_places(&self, queue: &str, max: usize) -> Result<Vec<Next>, ServiceError> {
         self.inner.plane.with(|plane| {
             let id = plane.queue(queue).ok_or_else(|| not_found(queue))?;
             let mut places = Vec::new();
             plane.peek(id, max, self.inner.plane.now(), &mut places);
-            Ok(places.into_iter().map(|place| (place, plane.attempts(place))).collect())
+            let next = places.into_iter().map(|place| Next {
+                place,
+                attempts: plane.attempts(place),
+                due: plane.due(place),
+            });
+            Ok(next.collect())
         })
     }
 
-    fn peeked(&self, places: &[(Place, u32)], records: &[Bytes]) -> Result<Vec<Peeked>, ServiceError> {
+    fn peeked(&self, places: &[Next], records: &[Bytes]) -> Result<Vec<Peeked>, ServiceError> {
         let (now, salt) = (self.inner.plane.now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
-        for (&(place, attempts), bytes) in places.iter().zip(records) {
-            let record = match Record::read(bytes) {
+        for (&Next { place, attempts, due }, bytes) in places.iter().zip(records) {
+            let mut record = match Record::read(bytes) {
                 Ok(record) => record,
                 Err(error) if peeked.is_empty() => {
                     return Err(ServiceError::Storage {
@@ -277,6 +299,8 @@ impl Queues {
                 // What stands before it can be shown.
                 Err(_) => break,
             };
+            // It may have been rescheduled.
+            record.due = due.or(record.due);
             if !record.expired(now) {
                 let id = record.id.unwrap_or_else(|| salt.id(place.stream, place.seq));
                 peeked.push(Peeked { id, attempts, record });

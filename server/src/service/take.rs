@@ -229,7 +229,11 @@ impl Queues {
         for leased in std::mem::take(&mut held.leased) {
             let next = if unread.is_none() { read.next() } else { None };
             let record = match next.map(|bytes| Record::read(&bytes)) {
-                Some(Ok(record)) => record,
+                Some(Ok(mut record)) => {
+                    // It may have been rescheduled.
+                    record.due = leased.due.or(record.due);
+                    record
+                }
                 Some(Err(error)) => {
                     unread = Some(ServiceError::Storage {
                         what: format!("record at {:?}: {error}", leased.place),

@@ -22,7 +22,7 @@ const STORING_POLL: Duration = Duration::from_millis(5);
 
 /// Runs until it is dropped. One for each plane.
 pub async fn run_timer(queues: Queues, plane: Arc<QueuePlane>) {
-    tokio::join!(keep_time(&queues, &plane), queues.sweep());
+    tokio::join!(keep_time(&queues, &plane), queues.expire_in_time(), queues.sweep());
 }
 
 async fn keep_time(queues: &Queues, plane: &QueuePlane) {

@@ -4,9 +4,11 @@ mod exposition;
 mod filter;
 mod logging;
 mod metrics;
+mod process;
 pub mod trace;
 
 pub use exposition::Exposition;
 pub use filter::{FilterError, LogFilter};
 pub use logging::{LogHandle, start_logging};
 pub use metrics::{Counter, DoorMetrics, ForwardCounts, Gauge, Via};
+pub use process::ProcessFigures;

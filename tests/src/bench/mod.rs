@@ -17,6 +17,7 @@ mod bare_grpc;
 mod bare_tcp;
 mod calls;
 mod cluster;
+mod delayed;
 mod disk;
 mod fanout;
 mod load;

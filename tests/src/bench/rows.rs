@@ -10,7 +10,7 @@ use super::options::{BenchOptions, Output};
 use super::report::{Line, Report, Verdict, median, ms, us};
 use super::size::{self, Size};
 use super::target::{Target, Transport};
-use super::{calls, cluster, disk, fanout, load_grpc, load_tcp};
+use super::{calls, cluster, delayed, disk, fanout, load_grpc, load_tcp};
 use crate::harness::{ServerOptions, use_server_binary};
 
 /// A work that is measured.
@@ -33,6 +33,8 @@ pub enum Row {
     Memory,
     /// Memory and start time.
     Size,
+    /// Delayed messages: rates, memory, start time and lateness; one run.
+    Delayed,
     /// A topic with 1 live subscriber.
     #[value(name = "fanout-1")]
     #[serde(rename = "fanout-1")]
@@ -168,6 +170,11 @@ pub async fn run(options: &BenchOptions) -> Result<(), Failure> {
     }
     if options.wants(Row::Size) {
         for line in size_lines(options).await? {
+            report.add(line);
+        }
+    }
+    if options.wants(Row::Delayed) {
+        for line in delayed::lines(options.quick).await? {
             report.add(line);
         }
     }

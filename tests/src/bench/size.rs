@@ -62,7 +62,7 @@ async fn expect_ready(server: &Server, messages: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn settled_memory(server: &Server) -> f64 {
+pub(super) async fn settled_memory(server: &Server) -> f64 {
     let started = Instant::now();
     let (mut last, mut since) = (server.stat().rss_bytes(), Instant::now());
     while since.elapsed() < QUIET && started.elapsed() < QUIET_WITHIN {

@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Some requests wait for a minute.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An answer, as it came.
 #[derive(Debug, Clone)]
@@ -24,6 +25,12 @@ impl Response {
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the body has as many bytes as it was to have.
+    fn is_whole(&self) -> bool {
+        let length = self.header("content-length").map(str::parse);
+        length.is_none_or(|length| length == Ok(self.body.len()))
     }
 
     /// The body as text.
@@ -87,11 +94,13 @@ pub fn request_over(
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
-    stream.flush()?;
+    // A server that refuses a body before it was read to its end closes behind its answer, which is there all the same.
+    let sent = stream.write_all(body).and_then(|()| stream.flush());
     let mut raw = Vec::new();
-    stream.read_to_end(&mut raw)?;
-    parse(&raw).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&raw).into_owned()))
+    let ended = stream.read_to_end(&mut raw);
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, String::from_utf8_lossy(&raw).into_owned());
+    let whole = parse(&raw).filter(|response| method == "HEAD" || response.is_whole());
+    whole.ok_or_else(|| sent.and(ended.map(drop)).err().unwrap_or_else(broken))
 }
 
 fn parse(raw: &[u8]) -> Option<Response> {

@@ -106,6 +106,13 @@ async fn check_doors(cluster: &Cluster, node: usize) {
     }
     let stats = http::get(admin, "/stats").unwrap();
     assert_eq!(stats.status, 503, "{}", stats.text());
+    let publish = http::request(admin, "POST", "/publish", &[], br#"{"topic":"jobs"}"#).unwrap();
+    assert_eq!(publish.status, 410, "{}", publish.text());
+    let overview = http::get(admin, "/overview").unwrap().json();
+    assert_eq!(
+        (&overview["health"], &overview["cluster"]["cluster"]["removed"]),
+        (&json!("removed"), &json!(true))
+    );
     let metrics = http::get(admin, "/metrics").unwrap();
     assert!(metrics.text().contains("\nboltq_cluster_removed 1\n"));
     assert_eq!(cluster.node(node).status().unwrap()["cluster"]["removed"], json!(true));

@@ -20,3 +20,4 @@ mod reads;
 mod repeated;
 mod snapshots;
 mod tcp_forward;
+mod times;

@@ -95,7 +95,10 @@ async fn a_backlog_that_nobody_takes_costs_disk_and_no_memory() {
 #[test]
 fn thousands_of_messages_that_a_lost_connection_held_are_ready_again_in_their_order() {
     const MESSAGES: u64 = 3_000;
-    let server = Server::start(&ServerOptions::disk().set("storage.sync", "never"));
+    let options = ServerOptions::disk()
+        .set("storage.sync", "never")
+        .set("queue.ack_timeout", "1h");
+    let server = Server::start(&options);
     let mut client = BinaryClient::connect(server.messaging());
     let filler = "x".repeat(10_000);
     publish_all(
@@ -123,7 +126,7 @@ fn thousands_of_messages_that_a_lost_connection_held_are_ready_again_in_their_or
 /// Leases are the leader's own business: to take a message and to give it back is no entry of the log.
 #[test]
 fn taking_messages_and_losing_them_again_writes_nothing() {
-    let server = Server::start(&ServerOptions::disk());
+    let server = Server::start(&ServerOptions::disk().set("queue.ack_timeout", "1h"));
     let mut client = BinaryClient::connect(server.messaging());
     publish_all(
         &mut client,

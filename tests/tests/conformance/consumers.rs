@@ -78,6 +78,7 @@ async fn a_message_that_ends_its_consumer_dies_alone_and_costs_its_neighbours_no
     const BAD: u8 = 7;
     let options = ServerOptions::memory()
         .set("queue.max_retry", 4)
+        .set("queue.ack_timeout", "1h")
         .set("queue.retry_backoff", "1ms");
     let server = Server::start(&options);
     let mut client = connect(server.messaging()).await;
@@ -152,7 +153,7 @@ fn the_leases_of_a_consumer_that_answers_no_pings_go_to_others() {
 
 #[tokio::test]
 async fn a_consumer_that_hangs_keeps_what_it_holds_and_nothing_else_from_the_others() {
-    let server = Server::start(&ServerOptions::memory());
+    let server = Server::start(&ServerOptions::memory().set("queue.ack_timeout", "1h"));
     let mut clients = [connect(server.messaging()).await, connect(server.messaging()).await];
     let mut hangs = Consumer::open(&mut clients[0], 10).await;
     let mut works = Consumer::open(&mut clients[1], 10).await;
@@ -169,6 +170,11 @@ async fn a_consumer_that_hangs_keeps_what_it_holds_and_nothing_else_from_the_oth
         };
         works.send(Kind::Ack(ack)).await;
     }
+    eventually_async(PATIENCE, "all of its acknowledgements have arrived", || {
+        let mut client = client.clone();
+        async move { (client.look("q").await.leased == 10).then_some(()) }
+    })
+    .await;
     done.sort_unstable();
     assert_eq!(
         done,

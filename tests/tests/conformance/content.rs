@@ -31,6 +31,7 @@ pub(crate) struct Content {
 pub(crate) fn options() -> ServerOptions {
     ServerOptions::disk()
         .set("queue.max_retry", 2)
+        .set("queue.ack_timeout", "1h")
         .set("queue.retry_backoff", "1ms")
 }
 

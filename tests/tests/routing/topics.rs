@@ -318,7 +318,8 @@ fn abandoned_subscriptions_are_removed_and_those_in_use_are_not() {
 pub(crate) fn events(address: SocketAddr, query: &str) -> impl Iterator<Item = String> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET /subscribe?{query} HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+    let head = format!("GET /subscribe?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "HTTP/1.1 200 OK");
     let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::binary::BinaryClient;
 use boltq_tests::harness::grpc::{QueueCalls, connect, duration, message};
-use boltq_tests::harness::{Server, ServerOptions, eventually};
+use boltq_tests::harness::{Server, ServerOptions, eventually, eventually_async};
 use serde_json::json;
 
 fn connected() -> (Server, BinaryClient) {
@@ -142,4 +142,41 @@ async fn a_hundred_thousand_delayed_messages_keep_the_queue_quick() {
         with < 5 * without + Duration::from_millis(5),
         "{with:?} instead of {without:?}"
     );
+}
+
+#[tokio::test]
+async fn what_became_due_while_the_server_was_down_comes_in_due_order_after_the_start() {
+    let mut server = Server::start(&ServerOptions::disk());
+    let mut client = connect(server.messaging()).await;
+    let due_ms = |number: u64| 1 + number * 7_919 % 1_009;
+    for number in 0..300_u64 {
+        let delayed = Message {
+            delay: duration(Duration::from_millis(3_600_000 + due_ms(number))),
+            ..message(number.to_le_bytes().to_vec())
+        };
+        client.put("q", delayed).await;
+    }
+    for number in 300..600_u64 {
+        let delayed = Message {
+            delay: duration(Duration::from_millis(due_ms(number))),
+            ..message(number.to_le_bytes().to_vec())
+        };
+        client.put("q", delayed).await;
+    }
+    server.kill();
+    std::thread::sleep(Duration::from_millis(1_100));
+    server.restart();
+    let mut client = connect(server.messaging()).await;
+    let taken = eventually_async(Duration::from_secs(30), "what is due", || {
+        let mut client = client.clone();
+        async move {
+            let taken = client.take("q", 1_000).await;
+            (!taken.is_empty()).then_some(taken)
+        }
+    })
+    .await;
+    assert_eq!(taken.len(), 300, "all of them at once");
+    let times: Vec<_> = taken.iter().map(|delivery| delivery.deliver_at.unwrap()).collect();
+    assert!(times.is_sorted_by_key(|time| (time.seconds, time.nanos)));
+    assert_eq!(client.look("q").await.delayed, 300);
 }

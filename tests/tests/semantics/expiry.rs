@@ -194,3 +194,56 @@ fn what_lives_behind_expired_messages_keeps_its_order() {
     assert!(client.consume("q").is_none());
     assert_eq!(client.stats()["Queues"]["q"], json!(0));
 }
+
+/// With nobody consuming: at its time, not when it is come upon.
+#[test]
+fn a_message_goes_when_its_time_is_over_also_behind_one_that_lives_longer() {
+    let (mut server, mut client) = connected(&ServerOptions::disk());
+    client.publish("q", &json!("lives for ever"));
+    for _ in 0..20 {
+        publish(&mut client, 400);
+    }
+    client.publish_with(
+        &json!({"topic": "q", "payload": "over while delayed", "delay": 3_600_000_000_000_i64, "ttl": 400_000_000}),
+    );
+    let left = |client: &mut BinaryClient| {
+        let stats = client.stats();
+        (
+            stats["Queues"]["q"].as_u64().unwrap(),
+            stats["DelayedCount"].as_u64().unwrap(),
+        )
+    };
+    eventually(Duration::from_secs(20), "they are gone", || {
+        (left(&mut client) == (1, 0)).then_some(())
+    });
+    // Those that were not over when the server died go after its start.
+    for _ in 0..20 {
+        publish(&mut client, 1_000);
+    }
+    server.kill();
+    server.restart();
+    let mut client = BinaryClient::connect(server.messaging());
+    eventually(Duration::from_secs(20), "they are gone", || {
+        (left(&mut client) == (1, 0)).then_some(())
+    });
+    assert_eq!(client.consume("q").unwrap().payload(), "lives for ever");
+}
+
+/// Given back after its time was over, it goes at once.
+#[test]
+fn a_message_that_expires_while_somebody_holds_it_goes_when_that_ends() {
+    let (server, mut client) = connected(&ServerOptions::memory());
+    client.publish("q", &json!("lives for ever"));
+    publish(&mut client, 300);
+    let mut holder = BinaryClient::connect(server.messaging());
+    for _ in 0..2 {
+        holder.consume("q").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(client.stats()["PendingCount"], 2);
+    drop(holder);
+    eventually(Duration::from_secs(20), "one is ready and one is gone", || {
+        let stats = client.stats();
+        (stats["Queues"]["q"] == 1 && stats["PendingCount"] == 0).then_some(())
+    });
+}

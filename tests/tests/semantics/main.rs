@@ -14,3 +14,4 @@ mod queues;
 mod redrive;
 mod repeated;
 mod retries;
+mod scheduled;

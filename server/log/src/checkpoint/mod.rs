@@ -100,7 +100,7 @@ impl GroupLog {
         capture: Capture,
         applied: EntryId,
         meta: &[u8],
-        state: &[u8],
+        state: Bytes,
     ) -> Result<(), CheckpointError> {
         let _writing = self.group.writing.lock();
         self.check_newest(applied)?;
@@ -109,10 +109,9 @@ impl GroupLog {
             pins,
             total_bytes,
         } = capture;
-        let checkpoint = checkpoint(applied, meta, state);
         let Store::Disk(disk) = &self.plane().store else {
             *self.group.saved.lock() = Saved {
-                checkpoint,
+                checkpoint: checkpoint(applied, meta, state),
                 rows: flat,
                 total_bytes,
                 ..Saved::default()
@@ -127,9 +126,9 @@ impl GroupLog {
         };
         // After the places: the checkpoint says that the log is on the device up to there.
         sync_log(disk)?;
-        let file = write_file(disk, &head, meta, state, &flat).inspect_err(|_| keep_if_failed(disk, pins.as_ref()))?;
+        let file = write_file(disk, &head, meta, &state, &flat).inspect_err(|_| keep_if_failed(disk, pins.as_ref()))?;
         let new = Saved {
-            checkpoint,
+            checkpoint: checkpoint(applied, meta, state),
             file: Some(file),
             files: flat.files(),
             total_bytes,
@@ -213,11 +212,11 @@ impl GroupLog {
     }
 }
 
-pub(crate) fn checkpoint(applied: EntryId, meta: &[u8], state: &[u8]) -> Option<Checkpoint> {
+pub(crate) fn checkpoint(applied: EntryId, meta: &[u8], state: Bytes) -> Option<Checkpoint> {
     Some(Checkpoint {
         applied,
         meta: Bytes::copy_from_slice(meta),
-        state: Bytes::copy_from_slice(state),
+        state,
     })
 }
 

@@ -244,7 +244,7 @@ impl GroupLog {
         let _ = disk.wal.submit(vec![purge], false, None, |_| {});
         drop(raft);
         let saved = Saved {
-            checkpoint: checkpoint::checkpoint(new.applied, new.meta, new.state),
+            checkpoint: checkpoint::checkpoint(new.applied, new.meta, Bytes::copy_from_slice(new.state)),
             file: Some(file),
             files: flat.files(),
             total_bytes: disk.wal.head().total_bytes(),
@@ -277,7 +277,7 @@ impl GroupLog {
         memory.purged(&raft.table.install(new.applied));
         drop(raft);
         *self.group.saved.lock() = Saved {
-            checkpoint: checkpoint::checkpoint(new.applied, new.meta, new.state),
+            checkpoint: checkpoint::checkpoint(new.applied, new.meta, Bytes::copy_from_slice(new.state)),
             rows: flat,
             total_bytes: memory.total_bytes(),
             ..Saved::default()

@@ -208,7 +208,7 @@ pub(crate) fn commit(group: &GroupLog, index: u64, plan: &Plan) {
 
 pub(crate) fn checkpoint(group: &GroupLog, index: u64) {
     group
-        .write_checkpoint(group.capture(), id(1, index), b"meta", b"state")
+        .write_checkpoint(group.capture(), id(1, index), b"meta", b"state".as_slice().into())
         .unwrap();
     group.purge(id(1, index));
 }

@@ -239,7 +239,7 @@ fn files_that_a_capture_points_into_stay_until_its_checkpoint_is_written() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     writer
         .group
-        .write_checkpoint(capture, id(1, applied), b"meta", b"state")
+        .write_checkpoint(capture, id(1, applied), b"meta", b"state".as_slice().into())
         .unwrap();
     let log = open(&files.after_kill()).unwrap();
     then.check(&log.group(GROUP));
@@ -257,7 +257,9 @@ fn a_file_that_begins_between_a_checkpoint_and_its_purge_does_not_keep_the_log_f
             index += 1;
             append(&group, 1, index, vec![7; 100].into()).unwrap();
         }
-        group.write_checkpoint(group.capture(), id(1, index), b"", b"").unwrap();
+        group
+            .write_checkpoint(group.capture(), id(1, index), b"", b"".as_slice().into())
+            .unwrap();
         // Two files begin, and say that the group needs what the checkpoint has.
         for _ in 0..80 {
             others += 1;
@@ -294,7 +296,12 @@ fn compaction_may_be_killed_at_every_step() {
         let before = files.operations();
         let group = log.group(GROUP);
         for _ in 0..20 {
-            let _ = group.write_checkpoint(group.capture(), id(1, writer.index), b"meta", b"state");
+            let _ = group.write_checkpoint(
+                group.capture(),
+                id(1, writer.index),
+                b"meta",
+                b"state".as_slice().into(),
+            );
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let done = files.operations() - before < steps && log.usage().segment_bytes > 0;

@@ -216,7 +216,7 @@ impl Run {
                 };
                 // A full or failing device shows in the log, too.
                 if group
-                    .write_checkpoint(group.capture(), *entry, b"meta", b"state")
+                    .write_checkpoint(group.capture(), *entry, b"meta", b"state".as_slice().into())
                     .is_ok()
                 {
                     known.checkpointed = known.applied;

@@ -42,7 +42,7 @@ fn a_failed_sync_stops_the_log_for_good_and_loses_nothing_that_was_acknowledged(
         wait(|done| group.save_vote(Bytes::new(), done)),
         Err(AppendError::Failed(_))
     ));
-    let outcome = group.write_checkpoint(group.capture(), id(1, 1), b"", b"");
+    let outcome = group.write_checkpoint(group.capture(), id(1, 1), b"", b"".as_slice().into());
     assert!(matches!(outcome, Err(CheckpointError::Log(AppendError::Failed(_)))));
     drop((group, log));
 
@@ -136,7 +136,7 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
         "{error}"
     );
     assert!(log.failure().is_none());
-    let outcome = group.write_checkpoint(group.capture(), id(1, 5), b"", &[0; 100 << 10]);
+    let outcome = group.write_checkpoint(group.capture(), id(1, 5), b"", vec![0; 100 << 10].into());
     assert!(matches!(outcome, Err(CheckpointError::Io { .. })), "{outcome:?}");
     assert!(!names(&files).iter().any(|name| name.ends_with(".tmp")));
 
@@ -146,7 +146,7 @@ fn a_full_device_says_so_in_time_leaves_a_reserve_and_writing_resumes_by_itself(
         append_next().unwrap();
     }
     group
-        .write_checkpoint(group.capture(), id(1, 5), b"", &[0; 20 << 10])
+        .write_checkpoint(group.capture(), id(1, 5), b"", vec![0; 20 << 10].into())
         .unwrap();
     log.close();
     let log = open(&files).unwrap();

@@ -60,7 +60,7 @@ fn write_files() -> SimFiles {
     run();
     commit(3, &Plan::free(7, 2, 3));
     group
-        .write_checkpoint(group.capture(), id(1, 3), b"meta", b"state")
+        .write_checkpoint(group.capture(), id(1, 3), b"meta", b"state".as_slice().into())
         .unwrap();
     group.purge(id(1, 3));
     append(4, Bytes::from_static(b"after the purge"));
@@ -77,12 +77,12 @@ fn write_files() -> SimFiles {
     append(6, Bytes::from(vec![0; 2_000]));
     let prepared = contents(&files, PREPARED);
     group
-        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
+        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state".as_slice().into())
         .unwrap();
     group.purge(id(1, 6));
     run();
     group
-        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state")
+        .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state".as_slice().into())
         .unwrap();
     run();
     log.close();

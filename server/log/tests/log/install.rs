@@ -166,7 +166,7 @@ fn divergent(files: &SimFiles, entries: u64) -> Log {
         }
         if index == entries / 4 {
             group
-                .write_checkpoint(group.capture(), id(7, index), b"", b"old")
+                .write_checkpoint(group.capture(), id(7, index), b"", b"old".as_slice().into())
                 .unwrap();
         }
     }
@@ -363,7 +363,7 @@ fn a_state_takes_the_place_of_a_log_whatever_that_holds() {
         // keeps all files from the first one on.
         target
             .group(GROUP)
-            .write_checkpoint(target.group(GROUP).capture(), last, b"", b"")
+            .write_checkpoint(target.group(GROUP).capture(), last, b"", b"".as_slice().into())
             .unwrap();
         check_after(files.after_kill(), source.index);
     }
@@ -671,7 +671,9 @@ fn a_log_without_room_for_another_frame_can_take_over_a_state() {
         open(&files.after_kill()).unwrap().group(GROUP).raft_state(),
         state(applied, last)
     );
-    group.write_checkpoint(group.capture(), last, b"", b"").unwrap();
+    group
+        .write_checkpoint(group.capture(), last, b"", b"".as_slice().into())
+        .unwrap();
     let log = open(&files.after_kill()).unwrap();
     assert_eq!(log.group(GROUP).raft_state(), state(applied, last));
     source.model.check(&log.group(GROUP));

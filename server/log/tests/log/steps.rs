@@ -292,7 +292,7 @@ fn a_checkpoint_whose_name_cannot_be_synced_stops_the_log() {
             } else {
                 files.fail_dir_sync(1);
                 group
-                    .write_checkpoint(group.capture(), id(1, 1), b"", b"new")
+                    .write_checkpoint(group.capture(), id(1, 1), b"", b"new".as_slice().into())
                     .unwrap_err()
             };
             assert!(matches!(error, CheckpointError::Log(AppendError::Failed(_))), "{error}");

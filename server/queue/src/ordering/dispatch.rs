@@ -10,7 +10,7 @@ use super::{Keyed, Source};
 use crate::dispatch::Dispatch;
 use crate::lending::Loan;
 use crate::machine::{Machine, Queue};
-use crate::place::{KEYED, Place, QueueId, stream_id};
+use crate::place::{KEYED, Place, QueueId, stream_id, stream_of};
 use crate::window::Window;
 
 impl Queue {
@@ -52,15 +52,17 @@ impl Dispatch {
         self.wake(id);
     }
 
-    fn keyed(&mut self, stream: StreamId, id: QueueId) -> Option<(&mut Keyed, Rests<'_>)> {
+    fn keyed(&mut self, id: QueueId) -> Option<(&mut Keyed, Rests<'_>)> {
+        let stream = stream_id(id, KEYED);
         let keyed = self.queues.get_mut(id.0 as usize)?.keyed.as_deref_mut()?;
         let alarms = &mut self.alarms;
         Some((keyed, Rests { alarms, stream }))
     }
 
     /// See [`Dispatch::give_back`].
-    pub(crate) fn give_back_keyed(&mut self, id: QueueId, window: &Window, range: &Range<u64>, now: Millis) {
-        let Some((keyed, mut rests)) = self.keyed(stream_id(id, KEYED), id) else {
+    pub(crate) fn give_back_keyed(&mut self, stream: StreamId, window: &Window, range: &Range<u64>, now: Millis) {
+        let Some((id, _)) = stream_of(stream) else { return };
+        let Some((keyed, mut rests)) = self.keyed(id) else {
             return;
         };
         if keyed.give_back(window, range, now, |seq, until| rests.add(seq, until)) {
@@ -71,7 +73,7 @@ impl Dispatch {
     /// Messages are done, whatever became of them: their keys are free.
     pub(crate) fn finish_keyed(&mut self, machine: &Machine, id: QueueId, range: &Range<u64>) {
         let window = machine.queue_at(id).and_then(|queue| queue.window(KEYED));
-        let (Some(window), Some((keyed, mut rests))) = (window, self.keyed(stream_id(id, KEYED), id)) else {
+        let (Some(window), Some((keyed, mut rests))) = (window, self.keyed(id)) else {
             return;
         };
         if keyed.finish(window, range, machine.now(), |seq, until| rests.add(seq, until)) {
@@ -80,10 +82,23 @@ impl Dispatch {
     }
 
     /// Looks at messages up to that one, which somebody wants to settle: an earlier leader may have handed it out.
-    pub(crate) fn reach(&mut self, queue: &Queue, id: QueueId, seq: u64, now: Millis) {
-        if let (Some(stream), Some((keyed, mut rests))) = (queue.keyed(), self.keyed(stream_id(id, KEYED), id)) {
-            keyed.reach(stream, seq, now, |seq, until| rests.add(seq, until));
+    pub(crate) fn reach(&mut self, queue: &Queue, place: Place, now: Millis) {
+        let id = match stream_of(place.stream) {
+            Some((id, KEYED)) => id,
+            _ => return,
+        };
+        if let (Some(stream), Some((keyed, mut rests))) = (queue.keyed(), self.keyed(id)) {
+            keyed.reach(stream, place.seq.0, now, |seq, until| rests.add(seq, until));
         }
+    }
+
+    /// Whether a message waits for its key, or will, and no command has it. See [`Keyed::is_behind`].
+    pub(crate) fn is_behind(&self, place: Place) -> bool {
+        let Some((id, KEYED)) = stream_of(place.stream) else {
+            return false;
+        };
+        let keyed = self.queues.get(id.0 as usize).and_then(|state| state.keyed.as_ref());
+        keyed.is_some_and(|keyed| keyed.is_behind(place.seq.0))
     }
 }
 
@@ -117,13 +132,13 @@ impl Loan<'_> {
                 break;
             };
             if seq != run.end && !run.is_empty() {
-                self.add(stream_id(id, KEYED), stream.window, &run);
+                self.add(stream_id(id, KEYED), stream.window, &run, None);
                 run = 0..0;
             }
             run = if run.is_empty() { seq } else { run.start }..seq + 1;
         }
         if !run.is_empty() {
-            self.add(stream_id(id, KEYED), stream.window, &run);
+            self.add(stream_id(id, KEYED), stream.window, &run, None);
         }
         let at = |(seq, until)| (until, Place::new(stream_id(id, KEYED), seq));
         self.alarms.extend(rests.into_iter().map(at));

@@ -6,7 +6,8 @@
 //! Always true, for a leader, of messages that are not done:
 //! - those in front of the cursor are in `keys`; of each key the oldest is in `holders`, and the others are in `waiting`;
 //! - a holder is in exactly one of these: `ready`, `backoff`, `claimed`, `purging`, or leased;
-//! - nothing else is ready, rests or is leased; but a command may be on its way for any message, as for a purge.
+//! - nothing else is ready, rests or is leased; but a command may be on its way for any message, as for a purge or because
+//!   it is over.
 //!
 //! The cursor stands still in two cases, and then somebody is woken when that is over. One is that so many wait that looking
 //! further would take too much memory. Which message it stops at follows from what is not done, so a new leader
@@ -82,12 +83,6 @@ impl Default for Keyed {
             lane_first: false,
         }
     }
-}
-
-/// Whether a message that is not done rests after a failure, and until when.
-fn rests(window: &Window, seq: u64, now: Millis) -> Option<Millis> {
-    let failure = window.failed.get(&seq)?;
-    (failure.not_before > now).then_some(failure.not_before)
 }
 
 impl Keyed {
@@ -169,7 +164,7 @@ impl Keyed {
         }
         loop {
             match self.look(stream) {
-                Looked::Holder(seq) => match rests(stream.window, seq, now) {
+                Looked::Holder(seq) => match stream.window.rests(seq, now) {
                     None => return Some(seq),
                     Some(until) => {
                         self.holds.backoff.insert(seq..seq + 1);
@@ -199,7 +194,7 @@ impl Keyed {
 
     /// Makes a holder that nobody has ready, or lets it rest until the time that is returned.
     fn settle_down(&mut self, window: &Window, seq: u64, now: Millis) -> Option<Millis> {
-        let until = rests(window, seq, now);
+        let until = window.rests(seq, now);
         match until {
             None => self.ready.insert(seq..seq + 1),
             Some(_) => self.holds.backoff.insert(seq..seq + 1),
@@ -210,6 +205,14 @@ impl Keyed {
     /// Takes a message out of what can be leased; false if it was not there.
     pub(crate) fn take(&mut self, seq: u64) -> bool {
         self.ready.remove(&(seq..seq + 1)) > 0
+    }
+
+    /// Whether a message that is not done waits for its key or was not looked at, and no command has it. A command that
+    /// takes it leaves it where it is: it gets no key before that is over.
+    pub(crate) fn is_behind(&self, seq: u64) -> bool {
+        let key = self.keys.get(&seq);
+        let holds_key = key.is_some_and(|key| self.holders.get(key) == Some(&seq));
+        !holds_key && !self.holds.settling(seq)
     }
 
     /// Takes messages out of what can be leased.
@@ -237,11 +240,6 @@ impl Keyed {
             }
         }
         any
-    }
-
-    /// The backoff of a holder is over.
-    pub(crate) fn rested(&mut self, range: Range<u64>) {
-        self.ready.insert(range);
     }
 
     /// Forgets messages that are done, and gives their keys to those that wait. As for [`Keyed::give_back`].
@@ -318,7 +316,7 @@ impl Keyed {
                     if waiting > WAITING_MAX {
                         return None;
                     }
-                } else if rests(stream.window, seq, now).is_none() && !self.holds.claimed.contains(seq) {
+                } else if stream.window.rests(seq, now).is_none() && !self.holds.claimed.contains(seq) {
                     return Some(seq);
                 }
             }

@@ -8,7 +8,7 @@ use super::command::RoutingCommand;
 use super::exchange::Exchange;
 use super::topics::Subscription;
 use super::{RoutingRefusal, backlog_queue};
-use crate::machine::{Batch, Machine, offset_of, single_record, too_far};
+use crate::machine::{Batch, Expiry, Machine, offset_of, single_record, too_far};
 use crate::outcome::{Effect, Outcome};
 use crate::place::{QueueId, Run, STREAMS, stream_id};
 
@@ -63,7 +63,8 @@ impl Machine {
                 records,
                 records_at,
             } => {
-                let batch = topic_batch(count, records, offset_of(offset, records_at)?)?;
+                let records_at = offset_of(offset, records_at)?;
+                let batch = topic_batch(count, records, records_at, &mut self.expiries)?;
                 let topic_at = offset_of(offset, TOPIC_AT)?;
                 self.publish_topic(topic, topic_at, records, batch, applied)
             }
@@ -107,7 +108,8 @@ impl Machine {
                 record,
                 record_at,
             } => {
-                let batch = single_record(record, "routed message", offset_of(offset, record_at)?)?;
+                let record_at = offset_of(offset, record_at)?;
+                let batch = single_record(record, "routed message", record_at, &mut self.expiries)?;
                 let looks = self.routing.exchanges.looks_at_headers(exchange);
                 let headers = if looks { sorted_headers(record)? } else { Vec::new() };
                 self.publish_exchange(exchange, key, &headers, (record, batch), applied)
@@ -234,10 +236,13 @@ fn outcome<T>(result: Result<T, RoutingRefusal>, done: impl FnOnce(T) -> Outcome
 }
 
 /// All records of a publish to a topic, as one batch.
-fn topic_batch(count: u32, records: &[u8], offset: u32) -> Result<Batch, DecodeError> {
+fn topic_batch(count: u32, records: &[u8], offset: u32, expiries: &mut Vec<Expiry>) -> Result<Batch, DecodeError> {
     let mut at = 0;
-    for _ in 0..count {
-        at += RecordHead::read(&records[at..])?.bytes;
+    expiries.clear();
+    for record in 0..count {
+        let head = RecordHead::read(&records[at..])?;
+        expiries.extend(head.expires.map(|at| Expiry { record, at }));
+        at += head.bytes;
     }
     if at != records.len() {
         return Err(DecodeError::Invalid {
@@ -250,6 +255,7 @@ fn topic_batch(count: u32, records: &[u8], offset: u32) -> Result<Batch, DecodeE
     Ok(Batch {
         lane: TOPIC_LANE,
         count,
+        expiring: expiries.len(),
         offset,
         bytes: u32::try_from(at).map_err(|_| too_far())?,
     })

@@ -13,6 +13,7 @@ fn commands(fixture: &mut Fixture) -> Vec<Vec<u8>> {
     let due = Message {
         priority: 1,
         due: Some(fixture.now.plus(100)),
+        ..Message::default()
     };
     let places = fixture.publish("q", &[Message::default(), Message::default(), due]);
     let leased = fixture.lease("q", super::fixture::ANN, 1);

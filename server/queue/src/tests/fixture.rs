@@ -24,6 +24,7 @@ pub(super) const SETTINGS: Settings = Settings {
 pub(super) struct Message {
     pub(super) priority: u8,
     pub(super) due: Option<Millis>,
+    pub(super) expires: Option<Millis>,
 }
 
 pub(super) fn record(out: &mut BytesMut, message: Message) {
@@ -31,7 +32,7 @@ pub(super) fn record(out: &mut BytesMut, message: Message) {
         json: false,
         priority: message.priority,
         published_ns: 1,
-        expires: None,
+        expires: message.expires,
         due: message.due,
         ordering_key: "",
         id: None,
@@ -190,6 +191,14 @@ impl Fixture {
         self.plane.tick(self.now, &mut timed_out, usize::MAX);
         self.plane.check();
         timed_out
+    }
+
+    /// Messages that are over, claimed to be expired.
+    pub(super) fn claim_expired(&mut self, max: usize) -> Vec<Place> {
+        let mut expired = Vec::new();
+        self.plane.claim_expired(self.now, max, &mut expired);
+        self.plane.check();
+        expired
     }
 
     pub(super) fn stats(&self, queue: &str) -> (u64, u64, u64) {

@@ -9,7 +9,8 @@ mod managing;
 use super::fixture::Message;
 use crate::place::{DELAYED, stream_id};
 use crate::{
-    Claim, ClaimError, ConsumerId, Handle, LeaseNo, Leased, Place, QueueId, QueueOptions, QueueStats, Run, Totals,
+    Claim, ClaimError, ConsumerId, Handle, LeaseNo, Leased, Place, QueueId, QueueOptions, QueueStats, Run,
+    ScheduleError, Scheduled, Totals,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +38,17 @@ pub(super) struct Entry {
     pub(super) due: Option<Millis>,
     pub(super) attempts: u32,
     pub(super) not_before: Millis,
+    /// That of its record, and what was noted of that on the leader.
     pub(super) expires: Option<Millis>,
+    pub(super) noted: Option<Millis>,
     pub(super) state: State,
 }
 
 impl Entry {
     fn idle_state(&self, now: Millis) -> State {
-        if self.not_before > now {
+        if self.due > Some(now) {
+            State::Sleeping
+        } else if self.not_before > now {
             State::Backoff
         } else {
             State::Ready
@@ -57,8 +62,18 @@ impl Entry {
             attempts: self.attempts,
             consumer,
             held_ms,
-            expired: self.expires.is_some_and(|expires| expires <= now),
+            expired: self.is_over(now),
         }
+    }
+
+    fn is_over(&self, now: Millis) -> bool {
+        let ends = self.expires.into_iter().chain(self.noted);
+        ends.min().is_some_and(|ends| ends <= now)
+    }
+
+    /// Nobody holds it, and no command is about it.
+    fn is_idle(&self) -> bool {
+        matches!(self.state, State::Ready | State::Sleeping | State::Backoff)
     }
 }
 
@@ -105,7 +120,8 @@ impl Model {
             due,
             attempts: 0,
             not_before: Millis(0),
-            expires: None,
+            expires: message.expires,
+            noted: None,
             state: if due.is_some() { State::Sleeping } else { State::Ready },
         });
         place
@@ -186,8 +202,8 @@ impl Model {
         let mut timed_out = Vec::new();
         for entry in &mut self.entries {
             match entry.state {
-                State::Sleeping if entry.due <= Some(now) => entry.state = State::Ready,
-                State::Backoff if entry.not_before <= now => entry.state = State::Ready,
+                State::Sleeping if entry.due <= Some(now) => entry.state = entry.idle_state(now),
+                State::Backoff if entry.not_before <= now => entry.state = entry.idle_state(now),
                 State::Leased { consumer, ends, .. } if ends <= now => {
                     entry.state = State::Claimed;
                     timed_out.push(entry.claim(Some(consumer), None, now));
@@ -206,6 +222,49 @@ impl Model {
             _ => None,
         });
         times.min()
+    }
+
+    /// Messages that can be expired.
+    pub(super) fn expired(&self, now: Millis) -> Vec<Place> {
+        let over = |entry: &&Entry| entry.is_idle() && entry.expires.is_some_and(|expires| expires <= now);
+        self.entries.iter().filter(over).map(|entry| entry.place).collect()
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Millis> {
+        let idle = self.entries.iter().filter(|entry| entry.is_idle());
+        idle.filter_map(|entry| entry.expires).min()
+    }
+
+    /// Messages that wait to be due, in that order.
+    pub(super) fn scheduled(&self, queue: QueueId) -> Vec<Scheduled> {
+        let asleep = |entry: &&Entry| entry.queue == queue && entry.state == State::Sleeping;
+        let scheduled = self.entries.iter().filter(asleep).map(|entry| Scheduled {
+            place: entry.place,
+            due: entry.due.unwrap(),
+            priority: entry.priority,
+        });
+        let mut scheduled: Vec<_> = scheduled.collect();
+        scheduled.sort_by_key(|scheduled| (scheduled.due, scheduled.place));
+        scheduled
+    }
+
+    pub(super) fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
+        let entry = self.get(place).ok_or(ScheduleError::NotFound)?;
+        if entry.state != State::Sleeping {
+            return Err(ScheduleError::NotScheduled);
+        }
+        entry.state = State::Claimed;
+        Ok(())
+    }
+
+    /// Returns whether there is such a message.
+    pub(super) fn reschedule(&mut self, place: Place, due: Millis, now: Millis) -> bool {
+        let entry = self.get(place).filter(|entry| entry.due.is_some());
+        entry.is_some_and(|entry| {
+            entry.due = Some(due);
+            entry.state = entry.idle_state(now);
+            true
+        })
     }
 
     /// Finishes messages; returns which were done by this, and which were done before or are not known.
@@ -243,12 +302,10 @@ impl Model {
     pub(super) fn lead(&mut self, now: Millis) {
         self.turns.clear();
         for entry in &mut self.entries {
-            entry.expires = None;
-            entry.state = match entry.state {
-                State::Done => State::Done,
-                _ if entry.due > Some(now) => State::Sleeping,
-                _ => entry.idle_state(now),
-            };
+            entry.noted = None;
+            if entry.state != State::Done {
+                entry.state = entry.idle_state(now);
+            }
         }
     }
 

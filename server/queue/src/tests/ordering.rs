@@ -10,12 +10,17 @@ use crate::{ClaimError, Handle, Leased, Machine, Outcome, Place, QueueOptions, R
 
 /// The record of a message whose key is this letter; `-` is none.
 pub(super) fn record(out: &mut BytesMut, key: char, priority: u8) {
+    record_until(out, key, priority, None);
+}
+
+/// As [`record`], of a message that expires.
+pub(super) fn record_until(out: &mut BytesMut, key: char, priority: u8, expires: Option<Millis>) {
     let mut buffer = [0; 4];
     let builder = RecordBuilder {
         json: false,
         priority,
         published_ns: 1,
-        expires: None,
+        expires,
         due: None,
         ordering_key: if key == '-' { "" } else { key.encode_utf8(&mut buffer) },
         id: None,
@@ -26,10 +31,18 @@ pub(super) fn record(out: &mut BytesMut, key: char, priority: u8) {
 
 /// A publish of a message for each letter.
 pub(super) fn publish(queue: &str, keys: &str) -> BytesMut {
+    let messages: Vec<_> = keys.chars().map(|key| (key, None)).collect();
+    publish_until(queue, &messages)
+}
+
+/// A publish of a message for each letter, and when it expires.
+pub(super) fn publish_until(queue: &str, messages: &[(char, Option<Millis>)]) -> BytesMut {
     let mut out = BytesMut::new();
     let writer = PublishWriter::begin(&mut out, queue);
-    keys.chars().for_each(|key| record(&mut out, key, 0));
-    writer.finish(&mut out, u32::try_from(keys.len()).unwrap());
+    for (key, expires) in messages {
+        record_until(&mut out, *key, 0, *expires);
+    }
+    writer.finish(&mut out, u32::try_from(messages.len()).unwrap());
     out
 }
 
@@ -256,7 +269,10 @@ fn messages_with_a_key_and_without_share_the_lowest_priority() {
     let one = |fixture: &mut Fixture| fixture.lease_places("q", ANN, 1)[0];
     let firsts: Vec<_> = (0..4).map(|_| one(&mut fixture)).collect();
     assert_eq!(firsts, [keyed[0], places[0], keyed[1], places[1]]);
-    let urgent = Message { priority: 9, due: None };
+    let urgent = Message {
+        priority: 9,
+        ..Message::default()
+    };
     let urgent = fixture.publish("q", &[urgent]);
     let some = fixture.lease_places("q", ANN, 4);
     assert_eq!(some, [urgent[0], keyed[2], keyed[3], places[2]]);

@@ -1,6 +1,6 @@
 //! Random commands and calls on a queue of messages with and without keys. After every step: of each key at most one message is
-//! held, and it is the oldest; what can be leased is what a simple model says; the state survives a snapshot, and a new leader
-//! hands out the same. In the end everything is delivered: no key is stuck.
+//! held, and it is the oldest; what can be leased, and what is over, is what a simple model says; the state survives a snapshot,
+//! and a new leader hands out the same. In the end everything is delivered: no key is stuck.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::fixture::{SETTINGS, fail, settle};
-use super::ordering::{publish, record};
+use super::ordering::{publish_until, record, record_until};
 use crate::command::{self, Settle};
 use crate::ordering::WAITING_MAX;
 use crate::place::{KEYED, stream_id};
@@ -21,7 +21,8 @@ const KEYS: [char; 5] = ['a', 'b', 'c', 'd', '-'];
 
 #[derive(Debug, Clone)]
 enum Step {
-    Publish(Vec<usize>),
+    /// Keys, and times to live.
+    Publish(Vec<(usize, Option<u64>)>),
     Lease {
         consumer: u64,
         max: usize,
@@ -37,11 +38,14 @@ enum Step {
     Release(Index),
     ReleaseConsumer(u64),
     Pass(u64),
+    /// Messages that are over are claimed, so many at most.
+    ClaimExpired(usize),
     BeginPurge,
     EndPurge(bool),
     /// What an earlier leader had proposed for a message that it had handed out.
     Foreign(How, Index),
-    Redrive(Index),
+    /// With a time to live.
+    Redrive(Index, Option<u64>),
     Lead,
     FailOver,
 }
@@ -63,8 +67,9 @@ fn step() -> impl Strategy<Value = Step> {
             1 => Just(How::DeadLetter),
         ]
     };
+    let ttl = || prop::option::weighted(0.3, 0u64..300);
     prop_oneof![
-        6 => prop::collection::vec(0..KEYS.len(), 1..8).prop_map(Step::Publish),
+        6 => prop::collection::vec((0..KEYS.len(), ttl()), 1..8).prop_map(Step::Publish),
         8 => (0u64..3, 0usize..9, 0u64..300).prop_map(|(consumer, max, ms)| Step::Lease { consumer, max, ms }),
         12 => any::<(Index, bool)>().prop_map(|(delivery, by_place)| Step::Claim(delivery, by_place)),
         2 => any::<Index>().prop_map(Step::ClaimAny),
@@ -73,10 +78,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<Index>().prop_map(Step::Release),
         1 => (0u64..3).prop_map(Step::ReleaseConsumer),
         5 => (0u64..150).prop_map(Step::Pass),
+        4 => prop_oneof![Just(usize::MAX), 0usize..4].prop_map(Step::ClaimExpired),
         1 => Just(Step::BeginPurge),
         2 => any::<bool>().prop_map(Step::EndPurge),
         1 => (how(), any::<Index>()).prop_map(|(how, message)| Step::Foreign(how, message)),
-        1 => any::<Index>().prop_map(Step::Redrive),
+        1 => (any::<Index>(), ttl()).prop_map(|(dead, ttl)| Step::Redrive(dead, ttl)),
         1 => Just(Step::Lead),
         1 => Just(Step::FailOver),
     ]
@@ -91,14 +97,18 @@ enum State {
         ends: Millis,
     },
     Claimed,
+    /// Claimed because it is over, wherever it stood.
+    Expiring,
     Purging,
+    /// When it was its turn.
     Done,
-    Purged,
+    /// Purged, or done before its turn because it was over.
+    Gone,
 }
 
 impl State {
     fn is_open(self) -> bool {
-        !matches!(self, Self::Done | Self::Purged)
+        !matches!(self, Self::Done | Self::Gone)
     }
 }
 
@@ -106,7 +116,22 @@ impl State {
 struct Entry {
     key: char,
     not_before: Millis,
+    expires: Option<Millis>,
     state: State,
+}
+
+impl Entry {
+    fn is_over(&self, now: Millis) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// A command that ends it was applied.
+    fn finish(&mut self) {
+        self.state = match self.state {
+            State::Expiring | State::Gone => State::Gone,
+            _ => State::Done,
+        };
+    }
 }
 
 struct World {
@@ -141,7 +166,7 @@ impl World {
         };
         world.plane.lead(world.term, world.now);
         // So that both streams are there from the beginning.
-        world.publish(&[0, 4]);
+        world.publish(&[(0, None), (4, None)]);
         world
     }
 
@@ -150,10 +175,11 @@ impl World {
         outcome.unwrap()
     }
 
-    fn add(&mut self, place: Place, key: char) {
+    fn add(&mut self, place: Place, key: char, expires: Option<Millis>) {
         let entry = Entry {
             key,
             not_before: Millis(0),
+            expires,
             state: State::Idle,
         };
         assert!(self.messages.insert(place, entry).is_none());
@@ -212,7 +238,7 @@ impl World {
     fn step(&mut self, step: Step) {
         let any_place = |index| pick(&self.messages.keys().copied().collect::<Vec<_>>(), index);
         match step {
-            Step::Publish(keys) => self.publish(&keys),
+            Step::Publish(messages) => self.publish(&messages),
             Step::Lease { consumer, max, ms } => self.lease(consumer, max, ms),
             Step::Claim(index, by_place) => {
                 if let Some(Leased { place, lease, .. }) = pick(&self.deliveries, index) {
@@ -234,7 +260,8 @@ impl World {
                 if let Some(place) = pick(&self.claims, index) {
                     self.claims.retain(|claim| *claim != place);
                     self.plane.unclaim(place, self.now);
-                    self.give_back(|at, entry| at == place && entry.state == State::Claimed);
+                    let claimed = |state| matches!(state, State::Claimed | State::Expiring);
+                    self.give_back(|at, entry| at == place && claimed(entry.state));
                 }
             }
             Step::Release(index) => {
@@ -248,6 +275,7 @@ impl World {
                 self.give_back(|_, entry| matches!(entry.state, State::Leased { consumer, .. } if consumer == gone));
             }
             Step::Pass(ms) => self.pass(ms),
+            Step::ClaimExpired(max) => self.claim_expired(max),
             Step::BeginPurge => self.begin_purge(),
             Step::EndPurge(apply) => self.end_purge(apply),
             Step::Foreign(how, index) => {
@@ -255,7 +283,7 @@ impl World {
                     self.settle(how, &[place]);
                 }
             }
-            Step::Redrive(index) => self.redrive(index),
+            Step::Redrive(index, ttl) => self.redrive(index, ttl),
             Step::Lead => {
                 self.plane.lead(self.term, self.now);
                 self.begin_again();
@@ -285,16 +313,17 @@ impl World {
         }
     }
 
-    fn publish(&mut self, keys: &[usize]) {
-        let keys: String = keys.iter().map(|key| KEYS[*key]).collect();
-        let Outcome::Published(runs) = self.apply(&publish("q", &keys)) else {
+    fn publish(&mut self, messages: &[(usize, Option<u64>)]) {
+        let message = |(key, ttl): &(usize, Option<u64>)| (KEYS[*key], ttl.map(|ms| self.now.plus(ms)));
+        let messages: Vec<_> = messages.iter().map(message).collect();
+        let Outcome::Published(runs) = self.apply(&publish_until("q", &messages)) else {
             panic!("not published");
         };
         let places: Vec<_> = runs.places().collect();
-        assert_eq!(places.len(), keys.len());
-        for (place, key) in places.into_iter().zip(keys.chars()) {
+        assert_eq!(places.len(), messages.len());
+        for (place, (key, expires)) in places.into_iter().zip(messages) {
             assert_eq!(place.stream, if key == '-' { lane() } else { keyed() });
-            self.add(place, key);
+            self.add(place, key, expires);
         }
     }
 
@@ -324,14 +353,14 @@ impl World {
         self.deliveries.extend(leased);
     }
 
-    /// A delivery never goes back behind a message of its key that is done, and never overtakes one that is not. A purge leaves
-    /// what somebody has, and takes what comes after it.
+    /// A delivery never goes back behind a message of its key that is done, and never overtakes one that is not. A purge and an
+    /// expiry leave what somebody has, and take what comes after it.
     fn assert_in_order(&self, place: Place) {
         let key = self.messages[&place].key;
         for (at, entry) in self.messages.iter().filter(|(_, entry)| entry.key == key && key != '-') {
             let turn = match entry.state {
                 State::Done => *at < place,
-                State::Purged => true,
+                State::Gone => true,
                 _ => *at >= place,
             };
             assert!(turn, "{place:?} and {at:?}");
@@ -343,9 +372,14 @@ impl World {
         let claim = self.plane.claim(handle, self.now);
         let holds = self.holders().contains(&place);
         let entry = self.messages.get_mut(&place).unwrap();
+        let (claim, expired) = match claim {
+            Err(ClaimError::Expired(claim)) => (Ok(claim), true),
+            other => (other, false),
+        };
+        assert_eq!(expired, claim.is_ok() && entry.is_over(self.now));
         let wanted = match (entry.state, handle) {
-            (State::Done | State::Purged, _) => Err(ClaimError::NotFound),
-            (State::Claimed | State::Purging, _) => Err(ClaimError::LeaseLost),
+            (State::Done | State::Gone, _) => Err(ClaimError::NotFound),
+            (State::Claimed | State::Expiring | State::Purging, _) => Err(ClaimError::LeaseLost),
             (State::Leased { lease: held, .. }, Handle::Token { lease, .. }) if held != lease => {
                 Err(ClaimError::LeaseLost)
             }
@@ -380,6 +414,27 @@ impl World {
         self.claims.extend(timed_out);
     }
 
+    /// Whatever nobody has: ready, resting, waiting for its key, or too far off to be looked at.
+    fn claim_expired(&mut self, max: usize) {
+        let mut claimed = Vec::new();
+        self.plane.claim_expired(self.now, max, &mut claimed);
+        let over = |entry: &Entry| entry.state == State::Idle && entry.is_over(self.now);
+        let expected = self.messages.values().filter(|entry| over(entry)).count();
+        assert_eq!(claimed.len(), expected.min(max));
+        for place in &claimed {
+            let entry = self.messages.get_mut(place).unwrap();
+            assert!(
+                entry.state == State::Idle && entry.is_over(self.now),
+                "{place:?} is not over"
+            );
+            entry.state = State::Expiring;
+        }
+        if max > expected {
+            assert!(self.plane.next_expiry().is_none_or(|next| next > self.now));
+        }
+        self.claims.extend(claimed);
+    }
+
     fn settle(&mut self, how: How, places: &[Place]) {
         match how {
             How::Ack => drop(self.apply(&settle(Settle::Ack, places))),
@@ -409,24 +464,23 @@ impl World {
         }
         for place in places {
             let entry = self.messages.get_mut(place).unwrap();
-            if entry.state.is_open() {
-                entry.state = State::Done;
-            }
+            entry.finish();
         }
     }
 
-    fn redrive(&mut self, index: Index) {
+    fn redrive(&mut self, index: Index, ttl: Option<u64>) {
         let Some((dead, key)) = pick(&self.dead, index) else {
             return;
         };
         self.dead.retain(|(place, _)| *place != dead);
         let mut out = BytesMut::new();
         command::begin_redrive(&mut out, dead, "q");
-        record(&mut out, key, 0);
+        let expires = ttl.map(|ms| self.now.plus(ms));
+        record_until(&mut out, key, 0, expires);
         let Outcome::Redriven(Some(place)) = self.apply(&out) else {
             panic!("nothing came back");
         };
-        self.add(place, key);
+        self.add(place, key, expires);
     }
 
     fn begin_purge(&mut self) {
@@ -454,7 +508,7 @@ impl World {
             self.apply(&out);
             for (_, entry) in self.messages.iter_mut().filter(|(place, _)| is_in(**place)) {
                 if entry.state.is_open() {
-                    entry.state = State::Purged;
+                    entry.state = State::Gone;
                 }
             }
         } else {

@@ -9,10 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::fixture::{Message, SETTINGS, dead_letter, fail, publish, publish_once, settle};
-use super::model::{Model, State, Store};
+use super::model::{Entry, Model, State, Store};
 use crate::command::{self, Settle};
+use crate::place::{DELAYED, stream_of};
 use crate::{
-    ClaimError, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, QueueOptionSet, QueueOptions, Run,
+    ClaimError, ConsumerId, Handle, Leased, Listing, Machine, Outcome, Place, Plane, QueueId, QueueOptionSet,
+    QueueOptions, Run, Scheduled,
 };
 
 const QUEUES: [&str; 3] = ["a", "b", "a_dead_letter"];
@@ -23,7 +25,7 @@ const OFFSET: u32 = 11;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Publish(usize, Vec<(u8, Option<u64>)>),
+    Publish(usize, Vec<(u8, Option<u64>, Option<u64>)>),
     PublishOnce {
         queue: usize,
         key: usize,
@@ -48,6 +50,12 @@ enum Step {
     ReleaseConsumer(u64),
     Note(Index, u64),
     Pass(u64),
+    /// Messages that are over are claimed, so many at most.
+    ClaimExpired(usize),
+    /// Any message, to be cancelled or rescheduled.
+    ClaimScheduled(Index),
+    EndScheduled(HowScheduled),
+    ForeignScheduled(HowScheduled, Index),
     BeginPurge(usize),
     EndPurge(bool),
     /// What an earlier leader had proposed is applied.
@@ -69,6 +77,22 @@ enum How {
     Purge,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum HowScheduled {
+    Cancel,
+    Reschedule(u64),
+    /// The claim is given back.
+    Not,
+}
+
+fn how_scheduled() -> impl Strategy<Value = HowScheduled> {
+    prop_oneof![
+        2 => Just(HowScheduled::Cancel),
+        3 => (0u64..300).prop_map(HowScheduled::Reschedule),
+        1 => Just(HowScheduled::Not),
+    ]
+}
+
 fn how() -> impl Strategy<Value = How> {
     prop_oneof![
         4 => Just(How::Ack),
@@ -81,7 +105,11 @@ fn how() -> impl Strategy<Value = How> {
 
 fn step() -> impl Strategy<Value = Step> {
     let priority = prop_oneof![3 => Just(0u8), 1 => 0u8..=9];
-    let message = (priority, prop::option::weighted(0.25, 0u64..300));
+    let message = (
+        priority,
+        prop::option::weighted(0.25, 0u64..300),
+        prop::option::weighted(0.25, 0u64..300),
+    );
     let messages = prop::collection::vec(message, 0..8);
     let some = prop::collection::vec(any::<Index>(), 1..4);
     prop_oneof![
@@ -99,6 +127,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..CONSUMERS).prop_map(Step::ReleaseConsumer),
         2 => (any::<Index>(), 0u64..300).prop_map(|(delivery, ms)| Step::Note(delivery, ms)),
         6 => (0u64..150).prop_map(Step::Pass),
+        3 => prop_oneof![Just(usize::MAX), 0usize..4].prop_map(Step::ClaimExpired),
+        4 => any::<Index>().prop_map(Step::ClaimScheduled),
+        3 => how_scheduled().prop_map(Step::EndScheduled),
+        1 => (how_scheduled(), any::<Index>()).prop_map(|(how, message)| Step::ForeignScheduled(how, message)),
         2 => (0usize..3).prop_map(Step::BeginPurge),
         2 => any::<bool>().prop_map(Step::EndPurge),
         1 => (how(), some).prop_map(|(how, messages)| Step::Foreign(how, messages)),
@@ -107,6 +139,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Lead),
         1 => Just(Step::FailOver),
     ]
+}
+
+fn settled(outcome: Outcome) -> (u64, Vec<Place>) {
+    match outcome {
+        Outcome::Settled { done, missing } => (done, missing.into_iter().flat_map(Run::places).collect()),
+        other => panic!("{other:?}"),
+    }
 }
 
 struct World {
@@ -121,6 +160,8 @@ struct World {
     now: Millis,
     deliveries: Vec<Leased>,
     claims: Vec<Place>,
+    /// To be cancelled or rescheduled.
+    scheduled: Vec<Place>,
     purges: Vec<Vec<Run>>,
 }
 
@@ -140,6 +181,7 @@ impl World {
             now: Millis(1_000),
             deliveries: Vec::new(),
             claims: Vec::new(),
+            scheduled: Vec::new(),
             purges: Vec::new(),
         };
         for name in QUEUES {
@@ -247,11 +289,27 @@ impl World {
                 if let Some(Leased { place, .. }) = delivery(index) {
                     self.plane.note(place, Some(now.plus(ms)), None);
                     if let Some(entry) = self.model.get(place) {
-                        entry.expires = Some(now.plus(ms));
+                        entry.noted = Some(now.plus(ms));
                     }
                 }
             }
             Step::Pass(ms) => self.pass(ms),
+            Step::ClaimExpired(max) => self.claim_expired(max),
+            Step::ClaimScheduled(index) => {
+                if let Some(place) = any_place(index) {
+                    self.claim_scheduled(place);
+                }
+            }
+            Step::EndScheduled(how) => {
+                if let Some(place) = self.scheduled.pop() {
+                    self.end_scheduled(place, how);
+                }
+            }
+            Step::ForeignScheduled(how, index) => {
+                if let Some(place) = any_place(index) {
+                    self.foreign_scheduled(place, how);
+                }
+            }
             Step::BeginPurge(queue) => self.begin_purge(self.ids[queue]),
             Step::EndPurge(apply) => self.end_purge(apply),
             Step::Change(queue, which, options) => self.change(queue, which, options),
@@ -275,13 +333,15 @@ impl World {
 
     fn forget_promises(&mut self) {
         self.claims.clear();
+        self.scheduled.clear();
         self.purges.clear();
     }
 
-    fn publish(&mut self, queue: usize, messages: &[(u8, Option<u64>)]) {
-        let message = |&(priority, delay): &(u8, Option<u64>)| Message {
+    fn publish(&mut self, queue: usize, messages: &[(u8, Option<u64>, Option<u64>)]) {
+        let message = |&(priority, delay, ttl): &(u8, Option<u64>, Option<u64>)| Message {
             priority,
             due: delay.map(|ms| self.now.plus(ms)),
+            expires: ttl.map(|ms| self.now.plus(ms)),
         };
         let messages: Vec<_> = messages.iter().map(message).collect();
         let (outcome, freed) = self.apply(&publish(QUEUES[queue], &messages));
@@ -310,7 +370,11 @@ impl World {
 
     fn publish_once(&mut self, queue: usize, key: &'static str, delay: Option<u64>, remembered_ms: u64) {
         let (priority, due) = (0, delay.map(|ms| self.now.plus(ms)));
-        let message = Message { priority, due };
+        let message = Message {
+            priority,
+            due,
+            expires: None,
+        };
         let until = self.now.plus(remembered_ms);
         let (outcome, freed) = self.apply(&publish_once(until, QUEUES[queue], key, message));
         let id = self.ids[queue];
@@ -356,6 +420,68 @@ impl World {
         assert!(self.plane.next_tick().is_none_or(|next| next > self.now));
     }
 
+    fn claim_expired(&mut self, max: usize) {
+        let mut claimed = Vec::new();
+        self.plane.claim_expired(self.now, max, &mut claimed);
+        let expired = self.model.expired(self.now);
+        assert_eq!(claimed.len(), expired.len().min(max));
+        for place in &claimed {
+            assert!(expired.contains(place), "{place:?} is not over");
+            self.model.get(*place).unwrap().state = State::Claimed;
+        }
+        if max > expired.len() {
+            assert!(self.plane.next_expiry().is_none_or(|next| next > self.now));
+        }
+        self.claims.extend(claimed);
+    }
+
+    fn claim_scheduled(&mut self, place: Place) {
+        let claimed = self.plane.claim_scheduled(place);
+        assert_eq!(claimed, self.model.claim_scheduled(place));
+        if claimed.is_ok() {
+            self.scheduled.push(place);
+        }
+    }
+
+    fn end_scheduled(&mut self, place: Place, how: HowScheduled) {
+        if let HowScheduled::Not = how {
+            let now = self.now;
+            self.plane.unclaim(place, now);
+            let claimed = |entry: &Entry| entry.place == place && entry.state == State::Claimed;
+            self.model.give_back(now, claimed);
+        } else {
+            self.foreign_scheduled(place, how);
+        }
+    }
+
+    /// Whatever state the message is in.
+    fn foreign_scheduled(&mut self, place: Place, how: HowScheduled) {
+        let mut out = BytesMut::new();
+        let delayed = stream_of(place.stream).is_some_and(|(_, lane)| lane == DELAYED);
+        match how {
+            HowScheduled::Cancel => {
+                command::cancel(&mut out, &[place]);
+                let (outcome, freed) = self.apply(&out);
+                let (done, missing) = match delayed {
+                    true => self.model.finish(&[place]),
+                    false => (Vec::new(), vec![place]),
+                };
+                let count = done.len() as u64;
+                assert_eq!((settled(outcome), freed), ((count, missing), done));
+                self.model.totals.purged += count;
+            }
+            HowScheduled::Reschedule(ms) => {
+                let due = self.now.plus(ms);
+                command::reschedule(&mut out, place, due);
+                let (outcome, freed) = self.apply(&out);
+                let there = self.model.reschedule(place, due, self.now);
+                let missing = if there { Vec::new() } else { vec![place] };
+                assert_eq!((settled(outcome), freed), ((u64::from(there), missing), Vec::new()));
+            }
+            HowScheduled::Not => {}
+        }
+    }
+
     fn settle(&mut self, how: How, places: &[Place]) {
         match how {
             How::Ack => self.finish(&settle(Settle::Ack, places), how, places),
@@ -395,7 +521,10 @@ impl World {
     }
 
     fn dead_letter(&mut self, place: Place) {
-        let message = Message { priority: 3, due: None };
+        let message = Message {
+            priority: 3,
+            ..Message::default()
+        };
         let (outcome, freed) = self.apply(&dead_letter(place, QUEUES[2], message));
         let (done, _) = self.model.finish(&[place]);
         let moved = done.first().map(|_| self.model.append(self.ids[2], message, self.now));
@@ -457,6 +586,7 @@ impl World {
             let mut peeked = Vec::new();
             self.plane.peek(id, 1_000, self.now, &mut peeked);
             assert_eq!(peeked, self.model.ready(id));
+            self.check_listing(id);
         }
         for consumer in (0..CONSUMERS).map(ConsumerId) {
             assert_eq!(self.plane.held_by(consumer), self.model.held_by(consumer));
@@ -465,6 +595,29 @@ impl World {
         // It may ring for nothing, but not too late.
         if let Some(wanted) = self.model.next_tick() {
             assert!(self.plane.next_tick().is_some_and(|next| next <= wanted));
+        }
+        if let Some(wanted) = self.model.next_expiry() {
+            assert!(self.plane.next_expiry().is_some_and(|next| next <= wanted));
+        }
+    }
+
+    /// In pages, however many messages those have.
+    fn check_listing(&self, id: QueueId) {
+        let expected = self.model.scheduled(id);
+        for max in [1, 3, 100] {
+            let (mut listed, mut after): (Vec<Scheduled>, _) = (Vec::new(), None);
+            loop {
+                let mut listing = Listing::new(after, max);
+                while self.plane.list_scheduled(id, &mut listing) {}
+                let (page, more) = listing.finish(id);
+                after = page.last().map(|last| (last.due, last.place.seq));
+                listed.extend(page);
+                assert_eq!(more, listed.len() < expected.len());
+                if !more {
+                    break;
+                }
+            }
+            assert_eq!(listed, expected);
         }
     }
 

@@ -135,7 +135,10 @@ fn a_backlog_begins_with_its_subscription_and_keeps_the_order_of_publishing() {
     let mut fixture = Fixture::new();
     fixture.publish_topic("t", 5);
     fixture.attach("t", "x");
-    let priority = |priority| Message { priority, due: None };
+    let priority = |priority| Message {
+        priority,
+        ..Message::default()
+    };
     fixture.apply(&publish_topic("t", &[priority(1), priority(9)]));
     fixture.apply(&publish_topic("t", &[priority(0), priority(5)]));
     let seqs: Vec<_> = fixture

@@ -181,7 +181,14 @@ impl World {
 
     fn append(&mut self, queue: &str, priority: u8) {
         let id = self.queue(queue);
-        self.model.append(id, Message { priority, due: None }, self.now);
+        self.model.append(
+            id,
+            Message {
+                priority,
+                ..Message::default()
+            },
+            self.now,
+        );
         self.model.totals.published += 1;
     }
 
@@ -237,6 +244,7 @@ impl World {
             .map(|priority| Message {
                 priority: *priority,
                 due: None,
+                ..Message::default()
             })
             .collect();
         let outcome = self.apply(&publish_topic(topic, &messages));

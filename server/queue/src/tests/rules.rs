@@ -11,6 +11,7 @@ fn priorities(priorities: &[u8]) -> Vec<Message> {
     let message = |priority: &u8| Message {
         priority: *priority,
         due: None,
+        ..Message::default()
     };
     priorities.iter().map(message).collect()
 }
@@ -19,6 +20,7 @@ fn due(priority: u8, at: Millis) -> Message {
     Message {
         priority,
         due: Some(at),
+        ..Message::default()
     }
 }
 

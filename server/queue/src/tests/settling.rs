@@ -75,7 +75,10 @@ fn after_the_last_retry_the_message_is_a_dead_letter() {
         if attempts < 2 {
             fixture.apply(&fail(&[claim.place], fixture.now));
         } else {
-            let message = Message { priority: 4, due: None };
+            let message = Message {
+                priority: 4,
+                ..Message::default()
+            };
             let outcome = fixture.apply(&dead_letter(claim.place, "q_dead_letter", message));
             assert!(matches!(outcome, Outcome::DeadLettered(Some(_))));
         }
@@ -266,6 +269,7 @@ fn what_was_never_published_or_is_not_due_is_not_found() {
     let due = Message {
         priority: 0,
         due: Some(now.plus(10)),
+        ..Message::default()
     };
     let places = fixture.publish("q", &[due]);
     let mut absent = places[0];

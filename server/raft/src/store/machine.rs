@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use boltq_core::DecodeError;
 use boltq_log::{Capture, CheckpointError, EntryId, GroupLog};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
@@ -23,6 +24,9 @@ use crate::types::{EntryData, LogId, Outcomes, RaftEntry, SnapshotMeta, StoredMe
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
+/// Log between two checkpoints, in multiples of the state.
+const LOG_PER_STATE: u64 = 4;
+
 pub(crate) struct MachineStore<H> {
     handler: Arc<H>,
     log: GroupLog,
@@ -31,6 +35,8 @@ pub(crate) struct MachineStore<H> {
     membership: StoredMembership,
     /// The last entry that a checkpoint was taken of.
     checkpointed: u64,
+    /// Bytes of the state in it.
+    state_bytes: u64,
 }
 
 impl<H: GroupHandler> MachineStore<H> {
@@ -43,12 +49,14 @@ impl<H: GroupHandler> MachineStore<H> {
             applied: None,
             membership: StoredMembership::default(),
             checkpointed: 0,
+            state_bytes: 0,
         };
         if let Some(checkpoint) = store.log.checkpoint() {
             store.membership = read_stored_membership(&checkpoint.meta)?;
             store.handler.restore(&checkpoint.state)?;
             store.applied = Some(to_log_id(checkpoint.applied));
             store.checkpointed = checkpoint.applied.index.0;
+            store.state_bytes = checkpoint.state.len() as u64;
         }
         let applied = store.applied.map(|applied| applied.index());
         if let Some(purged) = store.log.raft_state().purged
@@ -62,15 +70,24 @@ impl<H: GroupHandler> MachineStore<H> {
         Ok(store)
     }
 
+    /// Log between two checkpoints. Not less than a few times what a checkpoint takes, so that those of a large state are a small
+    /// part of what is written; and as a start replays this much, it takes a few times as long as to read the state.
+    fn checkpoint_interval_bytes(&self) -> u64 {
+        let by_state = self.state_bytes.saturating_mul(LOG_PER_STATE);
+        self.progress.checkpoint_interval_bytes.max(by_state)
+    }
+
     /// State, membership and places of this moment; nothing if nothing was applied yet.
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let applied = to_entry_id(&self.applied?);
         self.checkpointed = applied.index.0;
         let (log, membership) = (self.log.clone(), self.membership.clone());
+        let state = Bytes::from(self.handler.snapshot());
+        self.state_bytes = state.len() as u64;
         Some(Taken {
             applied,
             membership,
-            state: self.handler.snapshot(),
+            state,
             capture: self.log.capture(),
             log,
         })
@@ -85,6 +102,7 @@ impl<H: GroupHandler> MachineStore<H> {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.checkpointed = self.applied.map_or(0, |applied| applied.index());
+        self.state_bytes = state.len() as u64;
         tracing::info!(applied = ?self.applied.map(|id| id.index()), "took over the state of another node");
         Ok(())
     }
@@ -136,7 +154,7 @@ impl<H: GroupHandler> RaftStateMachine<TypeConfig> for MachineStore<H> {
             .map_or(0, |applied| applied.index())
             .saturating_sub(self.checkpointed);
         if entries >= self.progress.checkpoint_interval_entries
-            || self.log.bytes_since_checkpoint() >= self.progress.checkpoint_interval_bytes
+            || self.log.bytes_since_checkpoint() >= self.checkpoint_interval_bytes()
         {
             self.progress.checkpoint_due.notify_one();
         }
@@ -212,7 +230,7 @@ pub(crate) struct Taken {
     log: GroupLog,
     applied: EntryId,
     membership: StoredMembership,
-    state: Vec<u8>,
+    state: Bytes,
     capture: Capture,
 }
 
@@ -220,7 +238,6 @@ impl Taken {
     /// Writes and syncs it. Blocks.
     pub(crate) fn write(self) -> Result<(), CheckpointError> {
         let meta = write_stored_membership(&self.membership);
-        self.log
-            .write_checkpoint(self.capture, self.applied, &meta, &self.state)
+        self.log.write_checkpoint(self.capture, self.applied, &meta, self.state)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::support::{Adder, add};
@@ -152,6 +153,40 @@ async fn checkpoints_are_taken_by_bytes_and_purge_the_log() {
     log.close();
     let (log, adder, group) = open(disk(dir.path()), |_| ()).await;
     assert_eq!(*adder.sum.lock(), 5_000);
+    group.shutdown().await;
+    log.close();
+}
+
+#[tokio::test]
+async fn a_large_state_is_written_less_often() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = |config: &mut GroupConfig| config.checkpoint_interval_bytes = 4 << 10;
+    let (log, adder, group) = open(disk(dir.path()), small).await;
+    adder.padding.store(256 << 10, Ordering::Relaxed);
+    group.propose(add(&[1])).await.unwrap();
+    group.checkpoint().await;
+    let checkpoints = group.status().checkpoints;
+    // Many times 4 KiB of log, and far from four times the state.
+    for _ in 0..300 {
+        group.propose(add(&[1; 10])).await.unwrap();
+    }
+    assert_eq!(group.status().checkpoints, checkpoints);
+    group.shutdown().await;
+    log.close();
+    // It is known after a start, too.
+    let (log, adder, group) = open(disk(dir.path()), small).await;
+    for _ in 0..300 {
+        group.propose(add(&[1; 10])).await.unwrap();
+    }
+    assert_eq!((group.status().checkpoints, *adder.sum.lock()), (0, 6_001));
+    // And when it is small again, the next one is soon due.
+    adder.padding.store(0, Ordering::Relaxed);
+    group.checkpoint().await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while group.status().checkpoints < 2 {
+        assert!(std::time::Instant::now() < deadline, "{:?}", group.status());
+        group.propose(add(&[1; 10])).await.unwrap();
+    }
     group.shutdown().await;
     log.close();
 }

@@ -1,6 +1,6 @@
 //! A state machine for tests.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, Term};
@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Adder {
     pub(crate) sum: Mutex<u64>,
+    /// Bytes that its state has beside the sum.
+    pub(crate) padding: AtomicUsize,
     leading: AtomicBool,
     changed: Notify,
 }
@@ -67,11 +69,14 @@ impl GroupHandler for Adder {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        self.sum.lock().to_le_bytes().to_vec()
+        let mut state = self.sum.lock().to_le_bytes().to_vec();
+        state.resize(state.len() + self.padding.load(Ordering::Relaxed), 0);
+        state
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {
-        *self.sum.lock() = u64::from_le_bytes(state.try_into().unwrap());
+        *self.sum.lock() = u64::from_le_bytes(state[..8].try_into().unwrap());
+        self.padding.store(state.len() - 8, Ordering::Relaxed);
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use boltq_core::MessageId;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
+use boltq_core::{MessageId, Millis};
 use boltq_proto::queue::v1::{Delivery as DeliveryProto, SettleFailure, SettleFailureReason};
 use boltq_proto::topic::v1::TopicMessage;
 use boltq_proto::r#type::v1::Message;
@@ -12,6 +12,7 @@ use prost_types::Timestamp;
 use tonic::Status;
 
 use super::error::invalid;
+use crate::doors::bounds::{LEASE_MAX, LEASE_MIN, RETRY_DELAY_MAX, WAIT_MAX};
 use crate::service::{
     Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push,
     RoutedBatch, ServiceError, SettleError, delivered_headers,
@@ -19,11 +20,6 @@ use crate::service::{
 
 /// Where a content type other than JSON is kept in a record.
 const CONTENT_TYPE_HEADER: &str = "content-type";
-
-const LEASE_MIN: Duration = Duration::from_secs(1);
-const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
-const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
@@ -125,7 +121,7 @@ fn nanos(duration: Option<&prost_types::Duration>, what: &str) -> Result<i64, Se
 }
 
 /// A duration of a request within its bounds; unset is `None`.
-fn bounded(
+pub(super) fn bounded(
     duration: Option<prost_types::Duration>,
     what: &str,
     min: Duration,
@@ -144,7 +140,7 @@ pub(super) fn lease(duration: Option<prost_types::Duration>) -> Result<Option<Du
 }
 
 pub(super) fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
-    bounded(duration, "delay", Duration::ZERO, DELAY_MAX)
+    bounded(duration, "delay", Duration::ZERO, RETRY_DELAY_MAX)
 }
 
 pub(super) fn wait(duration: Option<prost_types::Duration>) -> Result<Duration, Status> {
@@ -169,6 +165,10 @@ pub(super) fn timestamp_ns(unix_ns: u64) -> Timestamp {
     }
 }
 
+pub(super) fn timestamp_ms(time: Millis) -> Timestamp {
+    timestamp_ns(time.0.saturating_mul(1_000_000))
+}
+
 pub(super) fn delivery(delivery: &Delivery) -> DeliveryProto {
     let token = Bytes::copy_from_slice(&delivery.token.to_bytes());
     proto(token, delivery.id, delivery.attempts, &delivery.record)
@@ -189,9 +189,8 @@ fn proto(delivery_token: Bytes, id: MessageId, attempts: u32, record: &boltq_cor
         priority: i32::from(record.priority),
         published_at: Some(timestamp_ns(record.published_ns)),
         attempts,
-        expires_at: record
-            .expires
-            .map(|expires| timestamp_ns(expires.0.saturating_mul(1_000_000))),
+        expires_at: record.expires.map(timestamp_ms),
+        deliver_at: record.due.map(timestamp_ms),
         ordering_key: record.ordering_key().to_owned(),
     }
 }
@@ -292,6 +291,7 @@ fn failure(token: Bytes, error: &SettleError) -> SettleFailure {
         SettleError::Malformed => SettleFailureReason::Malformed,
         SettleError::NotFound => SettleFailureReason::NotFound,
         SettleError::LeaseLost => SettleFailureReason::LeaseLost,
+        SettleError::NotScheduled => SettleFailureReason::NotScheduled,
         SettleError::NotSettled(_) => SettleFailureReason::NotSettled,
     };
     SettleFailure {

@@ -23,11 +23,13 @@ fn code(error: &ServiceError) -> Code {
         ServiceError::QueueNotFound { .. }
         | ServiceError::QueueDeleted
         | ServiceError::DeadLettersNotFound { .. }
+        | ServiceError::MessageNotFound { .. }
         | ServiceError::ExchangeNotFound { .. }
         | ServiceError::SubscriptionNotFound { .. } => Code::NotFound,
         ServiceError::QueueExists { .. } => Code::AlreadyExists,
         ServiceError::ExchangeExists { .. }
         | ServiceError::BacklogTaken { .. }
+        | ServiceError::NotScheduled { .. }
         | ServiceError::QueueNotEmpty { .. }
         | ServiceError::QueueIsBacklog { .. } => Code::FailedPrecondition,
         ServiceError::StorageFull

@@ -12,12 +12,11 @@ use tonic::{Request, Response, Status};
 
 use super::convert;
 use super::error::invalid;
+use crate::doors::bounds::PAGE_DEFAULT;
 use crate::doors::traced;
 use crate::service::{
     BindingInfo, ExchangeInfo, ExchangeKind, HeaderRule, NewBinding, NewExchange, Queues, ServiceError,
 };
-
-const PAGE_DEFAULT: usize = 100;
 
 pub(super) struct ExchangeDoor {
     queues: Queues,

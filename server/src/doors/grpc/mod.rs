@@ -11,6 +11,7 @@ mod kv;
 mod publish;
 mod queue;
 mod redrive;
+mod scheduled;
 mod settings;
 mod subscribe;
 mod topic;

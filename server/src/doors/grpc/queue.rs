@@ -6,12 +6,14 @@ use std::sync::Arc;
 use boltq_core::limits::BATCH_MESSAGES_MAX;
 use boltq_proto::queue::v1::queue_service_server::QueueService;
 use boltq_proto::queue::v1::{
-    AckRequest, AckResponse, ConsumeRequest, ConsumeResponse, CreateQueueRequest, CreateQueueResponse,
-    DeleteQueueRequest, DeleteQueueResponse, ExtendLeaseRequest, ExtendLeaseResponse, GetQueueRequest,
-    GetQueueResponse, ListQueuesRequest, ListQueuesResponse, NackRequest, NackResponse, PeekRequest, PeekResponse,
-    PublishRequest, PublishResponse, PublishStreamRequest, PublishStreamResponse, PurgeDeadLettersRequest,
-    PurgeDeadLettersResponse, PurgeQueueRequest, PurgeQueueResponse, Queue, RedriveDeadLettersRequest,
-    RedriveDeadLettersResponse, SubscribeRequest, SubscribeResponse, UpdateQueueRequest, UpdateQueueResponse,
+    AckRequest, AckResponse, CancelScheduledRequest, CancelScheduledResponse, ConsumeRequest, ConsumeResponse,
+    CreateQueueRequest, CreateQueueResponse, DeleteQueueRequest, DeleteQueueResponse, ExtendLeaseRequest,
+    ExtendLeaseResponse, GetQueueRequest, GetQueueResponse, ListQueuesRequest, ListQueuesResponse,
+    ListScheduledRequest, ListScheduledResponse, NackRequest, NackResponse, PeekRequest, PeekResponse, PublishRequest,
+    PublishResponse, PublishStreamRequest, PublishStreamResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse,
+    PurgeQueueRequest, PurgeQueueResponse, Queue, RedriveDeadLettersRequest, RedriveDeadLettersResponse,
+    RescheduleRequest, RescheduleResponse, SubscribeRequest, SubscribeResponse, UpdateQueueRequest,
+    UpdateQueueResponse,
 };
 use bytes::Bytes;
 use futures_util::Stream;
@@ -20,13 +22,11 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::convert::{self, Handles};
 use super::error::invalid;
-use super::{publish, redrive, settings, subscribe};
+use super::{publish, redrive, scheduled, settings, subscribe};
+use crate::doors::bounds::{PAGE_DEFAULT, PEEK_DEFAULT};
 use crate::doors::intake::{Hold, Reader};
 use crate::doors::traced;
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
-
-const PEEK_DEFAULT: usize = 10;
-const PAGE_DEFAULT: usize = 100;
 
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -160,6 +160,24 @@ impl QueueService for QueueDoor {
             self.queues.clone(),
             request.into_inner(),
         )))
+    }
+
+    async fn list_scheduled(
+        &self,
+        request: Request<ListScheduledRequest>,
+    ) -> Result<Response<ListScheduledResponse>, Status> {
+        scheduled::list(&self.queues, request.into_inner()).await
+    }
+
+    async fn cancel_scheduled(
+        &self,
+        request: Request<CancelScheduledRequest>,
+    ) -> Result<Response<CancelScheduledResponse>, Status> {
+        scheduled::cancel(&self.queues, request.into_inner()).await
+    }
+
+    async fn reschedule(&self, request: Request<RescheduleRequest>) -> Result<Response<RescheduleResponse>, Status> {
+        scheduled::reschedule(&self.queues, request.into_inner()).await
     }
 
     async fn create_queue(

@@ -19,6 +19,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::error::{DOMAIN, invalid};
 use super::{convert, queue};
+use crate::doors::bounds::PAGE_DEFAULT;
 use crate::doors::intake::{Hold, Reader, StreamRoom};
 use crate::doors::pump::{Item, Taking, pump};
 use crate::doors::traced;
@@ -27,7 +28,6 @@ use crate::service::{
 };
 use crate::telemetry::trace::TraceContext;
 
-const PAGE_DEFAULT: usize = 100;
 const IN_FLIGHT_DEFAULT: usize = 256;
 const IN_FLIGHT_MAX: usize = 100_000;
 /// Batches that wait for the transport.

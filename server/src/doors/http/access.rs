@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, RETRY_AFTER,
-};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::header::{ORIGIN, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -22,6 +20,7 @@ struct KeyInQuery {
 
 /// Answers preflight requests, refuses who has no key, and lets browsers read the answers of the others.
 pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(ORIGIN).cloned();
     let mut response = if request.method() == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else {
@@ -35,7 +34,7 @@ pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next:
             Err(why) => refused(&why),
         }
     };
-    allow_all_origins(response.headers_mut());
+    door.cors.put(origin.as_ref(), response.headers_mut());
     response
 }
 
@@ -66,12 +65,4 @@ fn refused(why: &Denied) -> Response {
             response
         }
     }
-}
-
-fn allow_all_origins(headers: &mut HeaderMap) {
-    const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
-    const HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, X-API-Key");
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
 }

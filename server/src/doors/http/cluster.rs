@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::MapAccess;
 
 use super::refusal::{Refusal, members, required, whole};
-use super::router::{AdminDoor, json};
+use super::router::{AdminDoor, json, object};
 use crate::cluster::{ClusterError, META_GROUP, META_NAME, group_name};
 use crate::doors::body::{Members, switch, text};
 use crate::doors::cluster_status;
@@ -45,7 +45,7 @@ pub(super) async fn join(State(door): State<AdminDoor>, body: Body) -> Result<Re
         refresh: join.refresh,
     };
     let node = door.clustering.join(request).await.map_err(Refusal::of_join)?;
-    Ok(answer(&Joined {
+    Ok(object(&Joined {
         status: "joined",
         node_id: &node.name,
         role: if node.voter { "voter" } else { "non-voter" },
@@ -59,7 +59,7 @@ pub(super) async fn leave(State(door): State<AdminDoor>, body: Body) -> Result<R
     required(&leave.node_id, "node_id is required")?;
     let left = door.clustering.leave(&leave.node_id).await;
     left.map_err(|error| Refusal::of(&error))?;
-    Ok(answer(&Left {
+    Ok(object(&Left {
         status: "removed",
         node_id: &leave.node_id,
         groups: groups(&door.clustering),
@@ -76,7 +76,7 @@ pub(super) async fn transfer(State(door): State<AdminDoor>, body: Body) -> Resul
     };
     let leader = door.clustering.transfer(&group, &transfer.node_id).await;
     let leader = leader.map_err(Refusal::of_transfer)?;
-    Ok(answer(&Transferred {
+    Ok(object(&Transferred {
         status: "transferred",
         group: &group,
         leader_id: &leader.name,
@@ -215,11 +215,6 @@ fn groups(clustering: &Clustering) -> Vec<String> {
     clustering.group_names().into_iter().map(shown).collect()
 }
 
-fn answer(body: &impl Serialize) -> Response {
-    // These types cannot fail.
-    json(StatusCode::OK, serde_json::to_vec(body).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
@@ -255,7 +250,7 @@ mod tests {
     fn only_the_youngest_route_tells_apart_what_is_unknown_and_what_is_refused() {
         let status = |refusal: Refusal| match refusal {
             Refusal::Error(status, _) => status.as_u16(),
-            Refusal::NoLeader => panic!("there is one"),
+            Refusal::Later(..) | Refusal::NoLeader => panic!("there is a leader"),
         };
         let unknown = || ClusterError::UnknownNode("n9".to_owned());
         let refused = || ClusterError::Refused("no".to_owned());

@@ -47,15 +47,10 @@ pub(super) async fn unbind(State(door): State<AdminDoor>, body: Body) -> Answer 
 pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: PublishExchange<'_> = members(&body)?;
-    let mut batch = door
-        .queues
-        .routed_batch()
-        .map_err(|error| Refusal::of_service(&error))?;
+    let mut batch = door.queues.routed_batch()?;
     batch.called_in(traced::context(&door.queues, &headers));
-    exchanges::push_exchange(&mut batch, &publish).map_err(|error| Refusal::of_service(&error))?;
-    let answers = batch.publish().await.map_err(|error| Refusal::of_service(&error))?;
-    let routed = answers.into_iter().next().unwrap_or(Err(ServiceError::Stopped));
-    let routed = routed.map_err(|error| Refusal::of_service(&error))?;
+    exchanges::push_exchange(&mut batch, &publish)?;
+    let routed = batch.publish().await?.pop().ok_or(ServiceError::Stopped)??;
     let body = format!(
         r#"{{"status":"published","id":"{}","routed":{}}}"#,
         routed.id, routed.queues
@@ -72,6 +67,6 @@ fn binding(body: &[u8]) -> Result<Bind<'_>, Refusal> {
 }
 
 fn done(outcome: Result<(), ServiceError>) -> Answer {
-    outcome.map_err(|error| Refusal::of_service(&error))?;
+    outcome?;
     Ok(json(StatusCode::OK, r#"{"status":"ok"}"#))
 }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{Query, Request, State};
+use axum::body::Body;
+use axum::extract::{Request, State};
 use axum::http::header::{CONNECTION, HOST};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderValue, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::Full;
@@ -15,9 +15,10 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, whole};
 use super::router::AdminDoor;
-use super::topic::Subscribe;
+use super::topic;
+use crate::doors::bounds::WAIT_MAX;
 use crate::service::ServiceError;
 use crate::tls::Dialer;
 
@@ -25,15 +26,22 @@ use crate::tls::Dialer;
 const FORWARDED: &str = "boltq-forwarded";
 /// For a connection to the leader to be there.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// For its answer. It waits less for a majority.
+/// For its answer, if it has nothing else to wait for than a majority, which takes less.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The largest value of the cache, with every character escaped, fits.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
 /// Listens to a topic, and keeps nothing.
 fn any_node_can(uri: &Uri) -> bool {
-    let durable = || Query::<Subscribe>::try_from_uri(uri).is_ok_and(|subscribe| subscribe.is_durable());
-    uri.path() == "/subscribe" && !durable()
+    uri.path() == "/subscribe" && topic::is_live(uri)
+}
+
+/// For the answer of the leader.
+fn answer_max(uri: &Uri) -> Duration {
+    match uri.path() {
+        "/consume" => ANSWER_MAX + WAIT_MAX,
+        _ => ANSWER_MAX,
+    }
 }
 
 pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
@@ -76,17 +84,15 @@ async fn pass_on(request: Request, leader: &str, dialer: &Dialer) -> Result<Resp
         .map_err(|_| Refusal::NoLeader)?;
     tokio::spawn(connection);
     let (mut head, body) = request.into_parts();
-    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
-        let text = format!("the body has more than {BODY_BYTES_MAX} bytes, or was not sent to its end");
-        Refusal::Error(StatusCode::PAYLOAD_TOO_LARGE, text)
-    })?;
+    let body = whole(body, BODY_BYTES_MAX).await?;
+    let answer_max = answer_max(&head.uri);
     head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
     head.headers.remove(CONNECTION);
     if let Ok(host) = HeaderValue::from_str(leader) {
         head.headers.insert(HOST, host);
     }
     let request = Request::from_parts(head, Full::new(body));
-    match timeout(ANSWER_MAX, sender.send_request(request)).await {
+    match timeout(answer_max, sender.send_request(request)).await {
         Ok(Ok(response)) => Ok(response.map(Body::new)),
         // It may have been carried out.
         Ok(Err(_)) | Err(_) => Err(Refusal::of_service(&ServiceError::NoMajority)),

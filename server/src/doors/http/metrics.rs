@@ -1,17 +1,17 @@
 //! `/metrics`: Prometheus text, or a flat JSON object for who asks for JSON.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 
-use super::router::{self, AdminDoor};
+use super::router::AdminDoor;
 use super::{
-    cache_metrics, cluster_metrics, group_metrics, publish_metrics, routing_metrics, timing_metrics, tls_metrics,
+    cache_metrics, cluster_metrics, flat_metrics, group_metrics, publish_metrics, routing_metrics, timing_metrics,
+    tls_metrics,
 };
 use crate::cluster::{QUEUE_GROUP, group_name};
-use crate::service::{KvStats, QueueStats, Stats};
+use crate::service::{QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
 pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -> Response {
@@ -20,7 +20,7 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     let cache = door.kv.stats().unwrap_or_default();
     let accept = headers.get(ACCEPT).map_or(&b""[..], |value| value.as_bytes());
     if String::from_utf8_lossy(accept).contains("application/json") {
-        return router::json(StatusCode::OK, flat(&stats, &cache).to_string());
+        return flat_metrics::answer(&stats, &cache);
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
@@ -43,25 +43,6 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
         None => group_metrics::put(&mut exposition, &group_name(QUEUE_GROUP), &stats.figures),
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.into_text()).into_response()
-}
-
-/// The object has had these thirteen members for long. Without a cache nothing was looked up in it.
-fn flat(stats: &Stats, cache: &KvStats) -> serde_json::Value {
-    json!({
-        "messages_published": stats.totals.published,
-        "messages_consumed": stats.consumed,
-        "messages_acked": stats.totals.acked,
-        "messages_nacked": stats.failed_attempts(),
-        "retry_count": stats.totals.nacked,
-        "dead_letter_count": stats.totals.dead_lettered,
-        "raft_apply_count": stats.group.applied_entries,
-        "snapshot_count": stats.group.checkpoints,
-        "leader_changes": stats.group.leader_changes,
-        "cache_hits": cache.hits,
-        "cache_misses": cache.misses,
-        "cache_sets": cache.totals.sets,
-        "cache_deletes": cache.totals.deletes,
-    })
 }
 
 fn messages(out: &mut Exposition, stats: &Stats) {

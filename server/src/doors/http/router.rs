@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::http::header::ALLOW;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 use parking_lot::Mutex;
+use serde::Serialize;
 
+use super::cors::Cors;
 use super::queue_metrics::Shown;
-use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
+use super::routes::{Place, ROUTES, Verb};
+use super::{access, forward};
 use crate::access::Access;
-use crate::config::MetricsConfig;
+use crate::config::Config;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
@@ -25,6 +28,9 @@ pub(super) struct AdminDoor {
     pub(super) clustering: Clustering,
     pub(super) access: Arc<Access>,
     pub(super) tls: Option<Arc<TlsStore>>,
+    pub(super) cors: Cors,
+    /// `storage.compaction_threshold`.
+    pub(super) compaction_threshold_bytes: u64,
     pub(super) metrics: Arc<DoorMetrics>,
     /// Queues with metrics of their own.
     pub(super) shown: Arc<Mutex<Shown>>,
@@ -44,7 +50,7 @@ pub fn router(
     access: Arc<Access>,
     tls: Option<Arc<TlsStore>>,
     metrics: Arc<DoorMetrics>,
-    config: &MetricsConfig,
+    config: &Config,
 ) -> Router {
     let door = AdminDoor {
         queues,
@@ -52,43 +58,46 @@ pub fn router(
         clustering,
         access,
         tls,
+        cors: Cors::new(config.server.cors.clone()),
+        compaction_threshold_bytes: config.storage.compaction_threshold_bytes,
         metrics,
-        shown: Arc::new(Mutex::new(Shown::new(config.queues_max))),
+        shown: Arc::new(Mutex::new(Shown::new(config.metrics.queues_max))),
     };
     // After the method is known to be right, and before anything else.
     let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);
     let caches = middleware::from_fn_with_state(door.clone(), forward::cache_to_leader);
-    Router::new()
-        .route("/health", any(health::alive))
-        .route("/livez", any(health::alive))
-        .route("/readyz", any(health::ready))
-        .route("/stats", get(stats::stats))
-        .route("/metrics", any(metrics::metrics))
-        .route("/cluster/status", get(cluster::status))
-        .route("/cluster/join", post(cluster::join))
-        .route("/cluster/leave", post(cluster::leave))
-        .route("/cluster/transfer", post(cluster::transfer))
-        .route("/publish/topic", post(topic::publish).route_layer(leads.clone()))
-        .route("/subscribe", get(topic::subscribe).route_layer(leads.clone()))
-        .route("/exchange/declare", post(exchange::declare).route_layer(leads.clone()))
-        .route("/exchange/delete", post(exchange::delete).route_layer(leads.clone()))
-        .route("/exchange/bind", post(exchange::bind).route_layer(leads.clone()))
-        .route("/exchange/unbind", post(exchange::unbind).route_layer(leads.clone()))
-        .route("/exchange/publish", post(exchange::publish).route_layer(leads.clone()))
-        .route("/cache/get", get(cache::get).route_layer(caches.clone()))
-        .route("/cache/set", post(cache::set).route_layer(caches.clone()))
-        .route("/cache/del", post(cache::delete).route_layer(caches.clone()))
-        .route("/cache/keys", get(cache::keys).route_layer(caches.clone()))
-        .route("/cache/exists", get(cache::exists).route_layer(caches.clone()))
-        .route("/cache/expire", post(cache::expire).route_layer(caches.clone()))
-        .route("/cache/incr", post(cache::increment).route_layer(caches.clone()))
-        .route("/cache/flush", post(cache::flush).route_layer(caches.clone()))
-        .route("/cache/stats", get(cache::stats))
-        .route("/cache/entries", get(cache::entries).route_layer(caches.clone()))
+    let mut router = Router::new();
+    for route in ROUTES {
+        let handler = (route.handler)();
+        let handler = match route.place {
+            Place::Here => handler,
+            Place::Leader => handler.route_layer(leads.clone()),
+            Place::Cache => handler.route_layer(caches.clone()),
+        };
+        let handler = match route.verb {
+            Verb::Take => handler.head(get_only),
+            Verb::Any | Verb::Get | Verb::Post => handler,
+        };
+        router = router.route(route.path, handler);
+    }
+    router
         .fallback(|| async { error(StatusCode::NOT_FOUND, "not found") })
-        .method_not_allowed_fallback(|| async { error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
+        .method_not_allowed_fallback(|| async { method_not_allowed() })
         .layer(middleware::from_fn_with_state(door.clone(), access::check))
         .with_state(door)
+}
+
+fn method_not_allowed() -> Response {
+    error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+}
+
+async fn get_only() -> Response {
+    ([(ALLOW, "GET")], method_not_allowed()).into_response()
+}
+
+/// An answer whose type cannot fail to be written.
+pub(super) fn object(body: &impl Serialize) -> Response {
+    json(StatusCode::OK, serde_json::to_vec(body).unwrap_or_default())
 }
 
 pub(super) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Response {

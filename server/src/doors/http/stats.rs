@@ -1,35 +1,22 @@
 //! `/stats`: as STATS of the binary protocol. A node of a cluster adds what it knows of the cluster, as in
 //! `/cluster/status`. With `?linearizable=true` only if what this node has is current.
 
-use axum::extract::{Query, State};
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
-use serde::Deserialize;
+use std::time::Duration;
 
-use super::router::{AdminDoor, error, json};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::query::Parameters;
+use super::refusal::Refusal;
+use super::router::{AdminDoor, json};
 use crate::doors::{cluster_status, statistics};
 
-#[derive(Deserialize)]
-pub(super) struct Wanted {
-    #[serde(default)]
-    linearizable: bool,
-}
+/// When another look may succeed: an election takes about a second.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-pub(super) async fn stats(
-    State(door): State<AdminDoor>,
-    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
-) -> Response {
-    let Ok(Query(wanted)) = wanted else {
-        return error(StatusCode::BAD_REQUEST, "linearizable is true or false");
-    };
-    if let Err(why) = door.queues.begin_look(wanted.linearizable).await {
-        let mut response = error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string());
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        return response;
-    }
+pub(super) async fn stats(State(door): State<AdminDoor>, query: Parameters) -> Result<Response, Refusal> {
+    begin_look(&door, &query).await?;
     let mut body = Vec::new();
     statistics::put(&mut body, &door.queues.stats());
     if let Some(status) = door.clustering.status()
@@ -39,5 +26,13 @@ pub(super) async fn stats(
         cluster_status::put(&mut body, Some(&status));
         body.push(b'}');
     }
-    json(StatusCode::OK, body)
+    Ok(json(StatusCode::OK, body))
+}
+
+/// Before anything is shown: makes sure that this node is to be asked, and with `linearizable` that what it has is current. If
+/// not, it is unavailable, whatever the reason.
+pub(super) async fn begin_look(door: &AdminDoor, query: &Parameters) -> Result<(), Refusal> {
+    let linearizable = query.switch("linearizable")?;
+    let looked = door.queues.begin_look(linearizable).await;
+    looked.map_err(|error| Refusal::Later(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), LOOK_AGAIN))
 }

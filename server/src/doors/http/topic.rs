@@ -1,20 +1,24 @@
-//! `/publish/topic`, and `/subscribe`: messages of a topic as Server-Sent Events.
+//! `/publish/topic`, `/topics`, and `/subscribe`: messages of a topic as Server-Sent Events.
 
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use boltq_core::limits::FRAME_BYTES_MAX;
 use futures_util::{Stream, StreamExt, stream};
-use serde::Deserialize;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval_at};
 
+use super::bodies::ID_REQUIRED;
+use super::query::Parameters;
+use super::queue::published;
 use super::refusal::{Refusal, members, required, whole};
-use super::router::{AdminDoor, json};
+use super::router::{AdminDoor, object};
+use super::stats::begin_look;
 use crate::doors::exchanges;
 use crate::doors::pump::{Taking, pump};
 use crate::doors::push;
@@ -33,45 +37,62 @@ pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, b
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: Publish<'_> = members(&body)?;
     required(&publish.topic, TOPIC_REQUIRED)?;
-    let refusal = |error: ServiceError| Refusal::of_service(&error);
-    let mut batch = door.queues.routed_batch().map_err(refusal)?;
+    let mut batch = door.queues.routed_batch()?;
     batch.called_in(traced::context(&door.queues, &headers));
-    exchanges::push_topic(&mut batch, &publish).map_err(refusal)?;
-    let answers = batch.publish().await.map_err(refusal)?;
-    let routed = answers.into_iter().next().unwrap_or(Err(ServiceError::Stopped));
-    let id = routed.map_err(refusal)?.id;
-    Ok(json(StatusCode::OK, format!(r#"{{"status":"published","id":"{id}"}}"#)))
+    exchanges::push_topic(&mut batch, &publish)?;
+    let routed = batch.publish().await?.pop().ok_or(ServiceError::Stopped)??;
+    Ok(published(routed.id))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Subscribe {
-    topic: String,
-    id: String,
-    durable: String,
+#[derive(Serialize)]
+struct Topics {
+    topics: Vec<Topic>,
+    next_page_token: String,
 }
 
-impl Subscribe {
-    pub(super) fn is_durable(&self) -> bool {
-        matches!(self.durable.as_str(), "true" | "1")
-    }
+#[derive(Serialize)]
+struct Topic {
+    name: String,
+    durable_subscriptions: usize,
+    subscribers: u64,
 }
 
-pub(super) async fn subscribe(State(door): State<AdminDoor>, Query(subscribe): Query<Subscribe>) -> Answer {
-    required(&subscribe.topic, TOPIC_REQUIRED)?;
-    required(&subscribe.id, "id is required")?;
+pub(super) async fn list(State(door): State<AdminDoor>, query: Parameters) -> Answer {
+    let page = query.page()?;
+    begin_look(&door, &query).await?;
+    let (topics, more) = door.queues.topics(page.after, page.size);
+    let next = topics.last().filter(|_| more).map(|last| last.name.clone());
+    let topics = topics.into_iter().map(|topic| Topic {
+        name: topic.name,
+        durable_subscriptions: topic.durable_subscriptions,
+        subscribers: topic.subscribers,
+    });
+    Ok(object(&Topics {
+        topics: topics.collect(),
+        next_page_token: next.unwrap_or_default(),
+    }))
+}
+
+/// Whether this asks for a subscription that keeps nothing.
+pub(super) fn is_live(uri: &Uri) -> bool {
+    Parameters::of(uri).switch("durable") == Ok(false)
+}
+
+pub(super) async fn subscribe(State(door): State<AdminDoor>, query: Parameters) -> Answer {
+    let (topic, id) = (query.text("topic"), query.text("id"));
+    required(topic, TOPIC_REQUIRED)?;
+    required(id, ID_REQUIRED)?;
     let new = NewSubscription {
-        topic: &subscribe.topic,
-        id: Some(&subscribe.id),
-        durable: subscribe.is_durable(),
+        topic,
+        id: Some(id),
+        durable: query.switch("durable")?,
         buffer: BUFFER_MESSAGES,
     };
-    let subscribed = door.queues.subscribe(new).await;
-    let subscribed = subscribed.map_err(|error| Refusal::of_service(&error))?;
+    let subscribed = door.queues.subscribe(new).await?;
     let (out, items) = mpsc::channel(1);
     tokio::spawn(pump(subscribed, || std::future::ready(()), out, |_, item| item));
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
-    let events = events(Taking::new(items), subscribe.topic);
+    let events = events(Taking::new(items), topic.to_owned());
     Ok((headers, Body::from_stream(events)).into_response())
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::BoxError;
 use bytes::Bytes;
@@ -16,13 +15,10 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tower::{Layer, Service};
 
 use super::account::Account;
-use super::budget::Refusal;
+use super::budget::{RETRY_AFTER, Refusal};
 use super::framing::Framing;
 use super::watch::Progress;
 use crate::doors::grpc::DOMAIN;
-
-/// When another try makes sense for who was refused because all are together too many.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a request holds: counted by its body, given back with its answer.
 #[derive(Debug, Clone)]
@@ -266,6 +262,7 @@ impl From<Refusal> for Status {
 mod tests {
     use std::collections::VecDeque;
     use std::task::Waker;
+    use std::time::Duration;
 
     use super::super::budget::tests::intake;
     use super::*;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
@@ -12,6 +13,9 @@ use super::watch::Watch;
 use super::window::Windows;
 use crate::config::ServerConfig;
 use crate::telemetry::DoorMetrics;
+
+/// When another try makes sense for who was refused because all are together too many.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a request is not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +29,16 @@ pub(in crate::doors) enum Refusal {
     Node { max: usize },
     #[error("the request made no progress for {} s (server.request_stall_timeout); send it again", after.as_secs_f32())]
     Stalled { after: Duration },
+}
+
+impl Refusal {
+    /// Status of HTTP, and after how long the same request may succeed, if that depends on others.
+    pub(in crate::doors) fn over_http(self) -> (StatusCode, Option<Duration>) {
+        match self {
+            Self::Connection { .. } | Self::Node { .. } => (StatusCode::TOO_MANY_REQUESTS, Some(RETRY_AFTER)),
+            Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, None),
+        }
+    }
 }
 
 /// The budget of the node. One for all ports.

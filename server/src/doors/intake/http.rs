@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::{BoxError, Router};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tonic::Status;
@@ -41,7 +41,10 @@ pub(in crate::doors) async fn serve_request(
     let base = REQUEST_BYTES + header_bytes(request.headers()) + request.uri().path().len();
     let mut account = connection.account();
     if let Err(refusal) = account.hold(base) {
-        let response = refused(request.headers(), refusal);
+        let response = match bodies {
+            Bodies::Grpc => refused(request.headers(), refusal),
+            Bodies::Plain => refused_over_http(refusal),
+        };
         return Ok(response.map(|body| Answer {
             body,
             hold: None,
@@ -79,8 +82,22 @@ fn refused(headers: &HeaderMap, refusal: Refusal) -> Response<axum::body::Body> 
         let response: Response<tonic::body::Body> = Status::from(refusal).into_http();
         return response.map(axum::body::Body::new);
     }
+    with_error(StatusCode::SERVICE_UNAVAILABLE, refusal)
+}
+
+fn refused_over_http(refusal: Refusal) -> Response<axum::body::Body> {
+    let (status, after) = refusal.over_http();
+    let mut response = with_error(status, refusal);
+    if let Some(after) = after {
+        let seconds = http::HeaderValue::from(after.as_secs().max(1));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+    }
+    response
+}
+
+fn with_error(status: StatusCode, refusal: Refusal) -> Response<axum::body::Body> {
     let mut response = Response::new(axum::body::Body::from(format!(r#"{{"error":"{refusal}"}}"#)));
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    *response.status_mut() = status;
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response

@@ -14,7 +14,7 @@ use super::http::{self, HEAD_TIMEOUT, Http};
 use super::prefixed::Prefixed;
 use super::sniff::{Protocol, http_is_known, protocol};
 use crate::access::{Access, Client};
-use crate::doors::intake::{Bodies, Intake};
+use crate::doors::intake::Intake;
 use crate::doors::tcp;
 use crate::doors::tcp::Input;
 use crate::tls::{PortTls, Stream};
@@ -79,15 +79,7 @@ impl MessagingPort {
             Some(Protocol::Binary) => self.tcp.accept(stream, input, client, stop).await,
             Some(Protocol::Http) => {
                 let stream = Prefixed::new(input.into_bytes(), stream);
-                http::serve(
-                    stream,
-                    &self.http,
-                    self.grpc,
-                    Bodies::Grpc,
-                    (&self.intake, client),
-                    &stop,
-                )
-                .await;
+                http::serve(stream, &self.http, self.grpc, (&self.intake, client), &stop).await;
             }
             Some(Protocol::Tls) => warn!(
                 peer = ?client.peer(),

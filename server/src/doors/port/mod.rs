@@ -2,7 +2,7 @@
 //!
 //! `accept` owns the connections of a port: their number is bounded, and it returns when all of them have ended or the
 //! grace has passed. `messaging` serves the port that gRPC, gRPC-Web and the binary protocol share; `sniff` decides by
-//! the first bytes and never waits for more of them than it needs. `http` has the settings of HTTP. `handles` keeps
+//! the first bytes and never waits for more of them than it needs. `http` has the settings of HTTP, `timed` the times that its library does not keep. `handles` keeps
 //! connections from taking the last file handle.
 
 mod accept;
@@ -12,6 +12,7 @@ mod listen;
 mod messaging;
 mod prefixed;
 mod sniff;
+mod timed;
 
 pub use accept::Acceptor;
 pub use handles::Connections;

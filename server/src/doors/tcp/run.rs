@@ -6,9 +6,9 @@ use boltq_core::limits::BATCH_MESSAGES_MAX;
 
 use super::reply::Refusal;
 use super::request::{Request, Single};
-use crate::doors::exchanges::{push_exchange, push_topic};
+use crate::doors::exchanges::{push_exchange, push_queue, push_topic};
 use crate::doors::requests::{Publish, PublishExchange};
-use crate::service::{IdempotencyKey, NewMessage, PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
+use crate::service::{PublishBatch, Queues, RoutedBatch, ServiceError, Settlement};
 
 /// Encoded bytes after which a batch is full: larger ones gain nothing and hold up the answers in front.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -118,19 +118,7 @@ impl<'a> PublishRun<'a> {
     }
 
     fn add(&mut self, publish: &Publish<'a>) {
-        let message = NewMessage {
-            payload: publish.payload(),
-            json: true,
-            priority: publish.priority,
-            delay_ns: publish.delay_ns,
-            ttl_ns: publish.ttl_ns,
-            ordering_key: &publish.ordering_key,
-        };
-        let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
-        let added = IdempotencyKey::read(&publish.idempotency_key).and_then(|key| match key {
-            None => self.batch.push(&publish.topic, &message, headers),
-            Some(key) => self.batch.push_once(&publish.topic, key, &message, headers),
-        });
+        let added = push_queue(&mut self.batch, publish);
         let queue = publish.topic.clone();
         self.requests
             .push(added.map(|()| queue).map_err(|error| Refusal::from(&error)));

@@ -8,6 +8,7 @@ fn a_deleted_queue_takes_all_that_it_has_with_it() {
     let delayed = Message {
         priority: 1,
         due: Some(fixture.now.plus(1_000)),
+        ..Message::default()
     };
     fixture.create("q", &single());
     let places = fixture.publish("q", &[Message::default(), Message::default(), delayed]);

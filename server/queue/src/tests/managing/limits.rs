@@ -22,7 +22,10 @@ fn the_first_messages_are_taken_and_those_without_room_refused() {
 fn only_the_bytes_of_what_is_taken_are_placed() {
     let mut fixture = Fixture::new();
     fixture.create("q", &limited(3));
-    let mixed = [0, 0, 9, 9, 0].map(|priority| Message { priority, due: None });
+    let mixed = [0, 0, 9, 9, 0].map(|priority| Message {
+        priority,
+        ..Message::default()
+    });
     fixture.apply(&publish("q", &mixed));
     let mut record = BytesMut::new();
     super::super::fixture::record(&mut record, Message::default());
@@ -56,7 +59,10 @@ fn a_key_without_room_is_not_remembered_and_a_known_one_needs_none() {
 fn the_oldest_of_the_lowest_priority_make_room_leased_or_not() {
     let mut fixture = Fixture::new();
     fixture.create("q", &dropping(4));
-    let high = Message { priority: 5, due: None };
+    let high = Message {
+        priority: 5,
+        ..Message::default()
+    };
     let kept = fixture.publish("q", &[high]);
     let low = fixture.publish_plain("q", 3);
     let leased = fixture.lease("q", ANN, 2);
@@ -95,6 +101,7 @@ fn delayed_messages_make_room_last() {
     let delayed = Message {
         priority: 0,
         due: Some(fixture.now.plus(1_000)),
+        ..Message::default()
     };
     fixture.publish("q", &[delayed, delayed]);
     fixture.publish_plain("q", 1);

@@ -6,11 +6,10 @@ mod value;
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, Query, State};
-use axum::http::{StatusCode, Uri};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use boltq_kv::Entry;
 use boltq_kv::command::{Condition, TimeToLive};
@@ -18,11 +17,12 @@ use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
 use self::value::{Shown, stored};
+use super::query::Parameters;
 use super::refusal::{Refusal, members, required, whole};
+use super::room::{Client, hold};
 use super::router::{AdminDoor, json};
 use super::streamed::{Gone, PART_BYTES, streamed};
 use crate::doors::body::{Members, integer, text};
-use crate::doors::intake::{Hold, Reader};
 use crate::doors::json::{put_number, put_string};
 use crate::service::{Kv, KvError, KvStats, VALUE_BYTES_MAX};
 
@@ -75,11 +75,8 @@ impl<'de> Members<'de> for Change<'de> {
     }
 }
 
-/// Who reads the answer; nobody is known where no connection is.
-type Client = Option<Extension<Arc<Reader>>>;
-
-pub(super) async fn get(State(door): State<AdminDoor>, client: Client, uri: Uri) -> Answer {
-    let key = parameter(&uri, "key");
+pub(super) async fn get(State(door): State<AdminDoor>, client: Client, query: Parameters) -> Answer {
+    let key = query.text("key").to_owned();
     key_of(&door, &key)?;
     let (entry, hold) = door.kv.get(&key, |bytes| hold(client.as_ref(), bytes)).await?;
     let Some(entry) = entry else {
@@ -125,8 +122,8 @@ pub(super) async fn delete(State(door): State<AdminDoor>, body: Body) -> Answer 
     ))
 }
 
-pub(super) async fn keys(State(door): State<AdminDoor>, uri: Uri) -> Answer {
-    let pattern = parameter(&uri, "pattern");
+pub(super) async fn keys(State(door): State<AdminDoor>, query: Parameters) -> Answer {
+    let pattern = query.text("pattern").to_owned();
     streamed(|sink| async move {
         let mut part = br#"{"keys":["#.to_vec();
         let (mut count, mut after) = (0, None);
@@ -153,8 +150,8 @@ pub(super) async fn keys(State(door): State<AdminDoor>, uri: Uri) -> Answer {
     .await
 }
 
-pub(super) async fn exists(State(door): State<AdminDoor>, uri: Uri) -> Answer {
-    let key = parameter(&uri, "key");
+pub(super) async fn exists(State(door): State<AdminDoor>, query: Parameters) -> Answer {
+    let key = query.text("key").to_owned();
     key_of(&door, &key)?;
     let exists = door.kv.exists(&key).await?;
     let tail = format!(r#","exists":{exists}}}"#);
@@ -195,8 +192,8 @@ pub(super) async fn stats(State(door): State<AdminDoor>) -> Response {
     json(StatusCode::OK, body)
 }
 
-pub(super) async fn entries(State(door): State<AdminDoor>, client: Client, uri: Uri) -> Answer {
-    let (pattern, search) = (parameter(&uri, "pattern"), parameter(&uri, "search").to_lowercase());
+pub(super) async fn entries(State(door): State<AdminDoor>, client: Client, query: Parameters) -> Answer {
+    let (pattern, search) = (query.text("pattern").to_owned(), query.text("search").to_lowercase());
     streamed(|sink| async move {
         let mut part = br#"{"entries":["#.to_vec();
         let (mut total, mut after, mut more) = (0, None, true);
@@ -282,24 +279,6 @@ pub(super) fn put_stats(body: &mut Vec<u8>, stats: Option<KvStats>) {
         put_number(body, value);
     }
     body.extend_from_slice(b"}}");
-}
-
-/// A parameter of the query, the first of its name; empty if there is none.
-fn parameter(uri: &Uri, name: &str) -> String {
-    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let mut pairs = pairs.map(|Query(pairs)| pairs).unwrap_or_default().into_iter();
-    pairs
-        .find(|(other, _)| other == name)
-        .map(|(_, value)| value)
-        .unwrap_or_default()
-}
-
-/// Waits for room for an answer with a value of so many bytes.
-async fn hold(client: Option<&Extension<Arc<Reader>>>, bytes: usize) -> Option<Hold> {
-    match client {
-        Some(Extension(reader)) => Some(reader.hold(bytes, None).await),
-        None => None,
-    }
 }
 
 fn key_of(door: &AdminDoor, key: &str) -> Result<(), Refusal> {

@@ -1,0 +1,185 @@
+//! What time brings: delays and backoffs that end, leases that end, and messages that expire.
+//!
+//! Each turn is bounded, so that others have theirs in between. Messages that are due become ready in the order of their due
+//! times also over several turns: a turn goes as far as it can reach, and no message becomes ready that is due later.
+
+use boltq_core::Millis;
+
+use crate::calendar::{ChunkKey, everything};
+use crate::delivery::Claim;
+use crate::dispatch::Dispatch;
+use crate::machine::Machine;
+use crate::place::{DELAYED, Place};
+use crate::timetable::{Slot, chunk_of};
+
+/// Chunks of due times that are looked at in one go: up to 16 thousand messages, which takes some milliseconds.
+const CHUNKS_MAX: usize = 16;
+
+impl Dispatch {
+    /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.
+    pub(crate) fn tick(&mut self, machine: &Machine, now: Millis, timed_out: &mut Vec<Claim>, max: usize) {
+        self.wake_due(machine, now, max);
+        let wanted = timed_out.len().saturating_add(max);
+        while timed_out.len() < wanted && self.claim_ended(machine, now, wanted - timed_out.len(), timed_out) {}
+    }
+
+    /// Wakes what is due or out of backoff, at most `max` of each.
+    pub(crate) fn wake_due(&mut self, machine: &Machine, now: Millis, max: usize) {
+        for _ in 0..max {
+            let Some(&(at, place)) = self.alarms.first().filter(|(at, _)| *at <= now) else {
+                break;
+            };
+            self.alarms.remove(&(at, place));
+            self.ring(machine, place, now);
+        }
+        let mut woken = 0;
+        while woken < max && self.dues.first().is_some_and(|at| at <= now) {
+            woken += self.wake_portion(machine, now, max - woken);
+        }
+    }
+
+    /// The message may have been settled, or have failed again, since the alarm was set.
+    fn ring(&mut self, machine: &Machine, place: Place, now: Millis) {
+        let seq = place.seq.0;
+        let Some((_, lane, window)) = machine.stream(place.stream) else {
+            return;
+        };
+        let rested = window.failed.get(&seq).is_some_and(|failure| failure.not_before <= now);
+        let Some((_, _, state)) = self.state_mut(place.stream) else {
+            return;
+        };
+        let range = seq..seq + 1;
+        let holds = state.holds_mut(lane).filter(|_| rested);
+        if holds.is_some_and(|holds| holds.backoff.remove(&range) > 0) {
+            self.give_back(machine, place.stream, &range, now);
+        }
+    }
+
+    /// Wakes what is due of the chunks that come next, `max` messages at most, and returns their number.
+    fn wake_portion(&mut self, machine: &Machine, now: Millis, max: usize) -> usize {
+        let until = self.dues.reach(CHUNKS_MAX, now);
+        let mut due = Vec::new();
+        for _ in 0..CHUNKS_MAX {
+            let Some((from, key)) = self.dues.take_first(until) else {
+                break;
+            };
+            self.find_due(machine, from, key, until, &mut due);
+        }
+        due.sort_unstable();
+        let woken = due.len().min(max);
+        let (first, rest) = due.split_at(woken);
+        for (_, place) in first {
+            self.take_sleeping(*place);
+            let range = place.seq.0..place.seq.0 + 1;
+            self.give_back(machine, place.stream, &range, now);
+        }
+        for (at, place) in rest {
+            self.dues.arm((place.stream, chunk_of(place.seq.0)), *at);
+        }
+        woken
+    }
+
+    /// Adds the messages of a chunk that sleep and are due at `until`. None that sleeps is due before `from`.
+    fn find_due(
+        &mut self,
+        machine: &Machine,
+        from: Millis,
+        (stream, chunk): ChunkKey,
+        until: (Millis, ChunkKey),
+        found: &mut Vec<(Millis, Place)>,
+    ) {
+        let Some((queue, _, _)) = machine.stream(stream) else {
+            return;
+        };
+        let state = self.state_mut(stream);
+        let Some(delayed) = state.and_then(|(_, _, state)| state.delayed.as_ref()) else {
+            return;
+        };
+        let mut next = Millis::MAX;
+        for (seq, due) in queue.due.in_chunk(chunk).filter(|(_, due)| due.at() >= from) {
+            if (due.at(), (stream, chunk)) > until {
+                next = next.min(due.at());
+            } else if delayed.sleeping.contains(seq) {
+                found.push((due.at(), Place::new(stream, seq)));
+            }
+        }
+        if next < Millis::MAX {
+            self.dues.arm((stream, chunk), next);
+        }
+    }
+
+    fn claim_ended(&mut self, machine: &Machine, now: Millis, max: usize, timed_out: &mut Vec<Claim>) -> bool {
+        let Some(ended) = self.leases.take_ended(now, max) else {
+            return false;
+        };
+        let known = machine.stream(ended.stream);
+        if let (Some((_, lane, window)), Some((id, _, state))) = (known, self.state_mut(ended.stream)) {
+            state.leased -= ended.range.end - ended.range.start;
+            state.holds_new(lane).claimed.insert(ended.range.clone());
+            timed_out.extend(ended.range.map(|seq| {
+                let place = Place::new(ended.stream, seq);
+                Claim {
+                    place,
+                    queue: id,
+                    attempts: window.attempts(seq),
+                    consumer: Some(ended.consumer),
+                    held_ms: None,
+                    expired: self.is_over(window, place, now),
+                }
+            }));
+        }
+        true
+    }
+
+    /// Claims messages whose time to live is over and that nobody holds, `max` at most.
+    pub(crate) fn claim_expired(&mut self, machine: &Machine, now: Millis, max: usize, expired: &mut Vec<Place>) {
+        let wanted = expired.len().saturating_add(max);
+        while expired.len() < wanted
+            && let Some((at, key)) = self.expiries.take_first(everything(now))
+        {
+            self.claim_expired_of(machine, at, key, now, wanted, expired);
+        }
+    }
+
+    /// Claims the messages of a chunk that are over. None that nobody holds was over before `from`.
+    fn claim_expired_of(
+        &mut self,
+        machine: &Machine,
+        from: Millis,
+        (stream, chunk): ChunkKey,
+        now: Millis,
+        wanted: usize,
+        expired: &mut Vec<Place>,
+    ) {
+        let Some((queue, lane, window)) = machine.stream(stream) else {
+            return;
+        };
+        let mut next = Millis::MAX;
+        for (seq, expires) in window.expires.in_chunk(chunk).filter(|(_, expires)| *expires >= from) {
+            if expires > now || expired.len() >= wanted {
+                next = next.min(expires);
+                continue;
+            }
+            let place = Place::new(stream, seq);
+            if self.take_idle(queue, lane, window, place) || self.take_sleeping(place) || self.is_behind(place) {
+                if let Some((_, _, state)) = self.state_mut(stream) {
+                    state.holds_new(lane).claimed.insert(seq..seq + 1);
+                }
+                expired.push(place);
+            }
+        }
+        if next < Millis::MAX {
+            self.expiries.arm((stream, chunk), next);
+        }
+    }
+
+    /// Takes a message that is not due; false if it is not asleep.
+    pub(crate) fn take_sleeping(&mut self, place: Place) -> bool {
+        let Some((_, DELAYED, state)) = self.state_mut(place.stream) else {
+            return false;
+        };
+        let range = place.seq.0..place.seq.0.saturating_add(1);
+        let delayed = state.delayed.as_mut();
+        delayed.is_some_and(|delayed| delayed.sleeping.remove(&range) > 0)
+    }
+}

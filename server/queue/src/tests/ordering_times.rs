@@ -3,8 +3,7 @@
 use boltq_core::{Millis, StateMachine, Term};
 use bytes::BytesMut;
 
-use super::fixture::Message;
-use super::fixture::{ANN, Fixture, SETTINGS, dead_letter, fail, settle, token};
+use super::fixture::{ANN, Fixture, Message, SETTINGS, dead_letter, fail, settle, token};
 use super::ordering::{publish_until, record_until};
 use crate::command::{self, Settle};
 use crate::ordering::WAITING_MAX;

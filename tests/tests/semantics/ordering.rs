@@ -211,6 +211,26 @@ async fn what_has_expired_makes_way_for_the_next_of_its_key() {
 }
 
 #[tokio::test]
+async fn what_waits_for_its_key_expires_while_somebody_has_the_key() {
+    let (_server, mut client) = started(&ServerOptions::memory()).await;
+    client.put("q", keyed("first", "k")).await;
+    let first = client.take("q", 9).await;
+    let short = Message {
+        ttl: duration(Duration::from_millis(1)),
+        ..keyed("short", "k")
+    };
+    client.put("q", short).await;
+    client.put("q", keyed("last", "k")).await;
+    let one_waits = || async {
+        let found = client.clone().look("q").await;
+        ((found.ready, found.leased) == (1, 1)).then_some(())
+    };
+    eventually_async(Duration::from_secs(30), "the short one is gone", one_waits).await;
+    assert_eq!(client.done(&first).await, 1);
+    assert_eq!(taken(&mut client, "q").await, [pair("last", "k")]);
+}
+
+#[tokio::test]
 async fn a_message_that_fails_keeps_its_key_until_it_is_a_dead_letter_and_comes_back_behind_the_rest() {
     let options = ServerOptions::memory()
         .set("queue.max_retry", 1)

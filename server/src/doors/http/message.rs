@@ -89,7 +89,12 @@ impl Form {
         let (exchange, routing_key) = record
             .origin()
             .map_or(("", ""), |origin| (origin.exchange, origin.routing_key));
-        for (name, text) in [(r#","exchange":"#, exchange), (r#","routing_key":"#, routing_key)] {
+        let texts = [
+            (r#","exchange":"#, exchange),
+            (r#","routing_key":"#, routing_key),
+            (r#","ordering_key":"#, record.ordering_key()),
+        ];
+        for (name, text) in texts {
             if !text.is_empty() {
                 out.extend_from_slice(name.as_bytes());
                 put_string(out, text);
@@ -164,6 +169,7 @@ mod tests {
             priority: 4,
             due: Some(Millis(1_735_689_601_124)),
             expires: Some(Millis(1_735_689_660_124)),
+            ordering_key: "order-17",
             ..builder(true, br#"{"a":1.0}"#)
         };
         let origin = Origin {
@@ -176,7 +182,7 @@ mod tests {
             "headers": {"k": "v", "boltq-publish-id": "09".repeat(16)}, "timestamp": PUBLISHED_NS, "retry": 2,
             "max_retry": 5, "delivery_count": 2, "delay": 1_000_000_000_u64, "ttl": 60_000_000_000_u64,
             "deliver_at": 1_735_689_601_124_000_000_u64, "expires_at": 1_735_689_660_124_000_000_u64, "priority": 4,
-            "exchange": "orders", "routing_key": "eu.new"});
+            "exchange": "orders", "routing_key": "eu.new", "ordering_key": "order-17"});
         assert_eq!(body, wanted);
     }
 

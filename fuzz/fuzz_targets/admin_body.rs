@@ -4,6 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[allow(dead_code, reason = "parts of it are for refusals")]
 #[path = "../../server/src/doors/http/bodies.rs"]
 mod bodies;
 #[allow(dead_code, reason = "parts of it are for other bodies")]

@@ -16,11 +16,16 @@ fuzz_target!(|data: &[u8]| {
         Some((parent, state)) => (parent, Some(state)),
         None => (text, None),
     };
-    let Some(context) = TraceContext::read(parent, state) else { return };
+    let Some(context) = TraceContext::read(parent, state) else {
+        return;
+    };
     assert!(context.trace != 0 && context.span != 0);
     // What is passed on is read by others as it was meant.
     let written = context.to_string();
     let again = TraceContext::read(&written, context.state.as_deref()).expect("what was written");
-    assert_eq!((again.trace, again.span, again.is_sampled()), (context.trace, context.span, context.is_sampled()));
+    assert_eq!(
+        (again.trace, again.span, again.is_sampled()),
+        (context.trace, context.span, context.is_sampled())
+    );
     assert_eq!((again.to_string(), &again.state), (written, &context.state));
 });

@@ -141,7 +141,7 @@ fn change(group: &GroupLog) -> Option<EntryId> {
     );
     if id.index.0.is_multiple_of(2) {
         group
-            .write_checkpoint(group.capture(), id, b"meta", b"state")
+            .write_checkpoint(group.capture(), id, b"meta", Bytes::from_static(b"state"))
             .expect("written");
         group.purge(id);
     }

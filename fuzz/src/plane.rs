@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use boltq_core::{Applied, DecodeError, Millis, RecordHead, StateMachine, StorageEffect};
 use boltq_queue::command::{self, FailWriter, Settle, SettleWriter};
-use boltq_queue::{ConsumerId, Effect, Handle, Listing, Machine, Outcome, Plane, QueueId, Settings, Totals};
+use boltq_queue::{
+    Claim, ClaimError, ConsumerId, Effect, Handle, Listing, Machine, Outcome, Plane, QueueId, Settings, Totals,
+};
 use bytes::BytesMut;
 
 const SETTINGS: Settings = Settings {
@@ -144,7 +146,9 @@ fn schedule(plane: &mut Plane, now: Millis) {
             match position % 3 {
                 0 => plane.unclaim(place, now),
                 1 => run(plane, now, |out| command::cancel(out, &[place])),
-                _ => run(plane, now, |out| command::reschedule(out, place, now.plus(position as u64))),
+                _ => run(plane, now, |out| {
+                    command::reschedule(out, place, now.plus(position as u64))
+                }),
             }
         }
     }
@@ -187,6 +191,15 @@ fn counts_too_much(totals: Totals) -> bool {
     all.iter().any(|total| *total > TOTAL_MAX)
 }
 
+/// The claim of a lease that is held, unless the time to live of the message is over.
+fn claim(plane: &mut Plane, handle: Handle, now: Millis) -> Option<Claim> {
+    match plane.claim(handle, now) {
+        Ok(claim) => Some(claim),
+        Err(ClaimError::Expired(_)) => None,
+        Err(error) => panic!("a lease that is held: {error:?}"),
+    }
+}
+
 fn settle(plane: &mut Plane, queue: QueueId, now: Millis) {
     let mut leased = Vec::new();
     plane.lease(queue, CONSUMER, LEASED_MAX, 1_000, now, &mut leased);
@@ -199,9 +212,11 @@ fn settle(plane: &mut Plane, queue: QueueId, now: Millis) {
         plane.extend(token, 2_000, now).expect("a lease that was just given");
         match position % 4 {
             0 => plane.release(place, now),
-            1 => drop(plane.claim(token, now).expect("a lease that is held")),
+            1 => drop(claim(plane, token, now)),
             2 => {
-                plane.claim(token, now).expect("a lease that is held");
+                if claim(plane, token, now).is_none() {
+                    continue;
+                }
                 run(plane, now, |out| {
                     let mut writer = SettleWriter::begin(out, Settle::Ack);
                     writer.push(out, place);
@@ -209,7 +224,9 @@ fn settle(plane: &mut Plane, queue: QueueId, now: Millis) {
                 });
             }
             _ => {
-                let claim = plane.claim(Handle::Place(place), now).expect("a lease that is held");
+                let Some(claim) = claim(plane, Handle::Place(place), now) else {
+                    continue;
+                };
                 let settings = plane.settings(claim.queue);
                 let not_before = settings.not_before(claim.attempts.saturating_add(1), now, 0);
                 run(plane, now, |out| {

@@ -15,7 +15,7 @@ const SETTINGS: Settings = Settings {
     dedup_ttl_ms: 600_000,
     dedup_keys_max: 1_000,
 };
-const CONSUMER: ConsumerId = ConsumerId(1);
+const CONSUMER: ConsumerId = ConsumerId(7);
 /// Queues of the recorded snapshot, and one more.
 const QUEUES: u32 = 4;
 const LEASED_MAX: usize = 16;
@@ -137,8 +137,19 @@ fn counts_too_much(totals: Totals) -> bool {
         expired,
         dead_lettered,
         purged,
+        dropped,
+        rejected,
     } = totals;
-    let all = [published, acked, nacked, expired, dead_lettered, purged];
+    let all = [
+        published,
+        acked,
+        nacked,
+        expired,
+        dead_lettered,
+        purged,
+        dropped,
+        rejected,
+    ];
     all.iter().any(|total| *total > TOTAL_MAX)
 }
 
@@ -165,7 +176,8 @@ fn settle(plane: &mut Plane, queue: QueueId, now: Millis) {
             }
             _ => {
                 let claim = plane.claim(Handle::Place(place), now).expect("a lease that is held");
-                let not_before = plane.not_before(claim.attempts.saturating_add(1), now, 0);
+                let settings = plane.settings(claim.queue);
+                let not_before = settings.not_before(claim.attempts.saturating_add(1), now, 0);
                 run(plane, now, |out| {
                     let mut writer = FailWriter::begin(out);
                     writer.push(out, place, not_before);

@@ -13,7 +13,7 @@
 //! 9-16          topics and exchanges, see `routing/command.rs`
 //!
 //! 17 Redrive    u64 stream, u64 seq, str queue, record
-//! 18-19         settings and deletion of queues, see `managing.rs`
+//! 18-20         settings and deletion of queues, see `managing.rs`
 //! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
 //!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
@@ -28,7 +28,7 @@ use boltq_core::{DecodeError, IdSalt, Millis, Seq, StreamId};
 use bytes::{BufMut, BytesMut};
 
 use crate::managing::ManagingCommand;
-pub use crate::managing::{change_queue, create_queue, delete_queue};
+pub use crate::managing::{change_queue, create_queue, delete_queue, delete_subscription};
 use crate::once;
 use crate::place::{Place, Run};
 use crate::routing::command::{PUBLISH_TOPIC, RoutingCommand};

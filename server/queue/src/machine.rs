@@ -243,8 +243,7 @@ impl Machine {
     }
 
     /// Gives places to what `sort_records` has read.
-    fn publish(&mut self, name: &str, applied: &mut Applied<Effect>) -> Outcome {
-        let id = self.declare(name);
+    fn publish(&mut self, id: QueueId, applied: &mut Applied<Effect>) -> Outcome {
         let queue = &mut self.queues[id.0 as usize];
         let mut runs = Runs::new();
         let mut dues = self.dues.iter();
@@ -273,18 +272,17 @@ impl Machine {
         &mut self,
         now: Millis,
         until: Millis,
-        name: &str,
+        id: QueueId,
         key: &str,
         applied: &mut Applied<Effect>,
     ) -> Outcome {
-        let id = self.declare(name);
         let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
         let until = remembered.map_or(until, |ms| now.plus(ms));
         if let Some(place) = self.once.find(id, key, now) {
             return Outcome::PublishedBefore(place);
         }
         self.once.forget_some(now);
-        let outcome = self.publish(name, applied);
+        let outcome = self.publish(id, applied);
         if let Outcome::Published(runs) = &outcome
             && let Some(place) = runs.places().next()
             && until > now
@@ -435,8 +433,10 @@ impl StateMachine for Machine {
                 records,
                 records_at,
             } => {
-                let room = self.room(queue);
+                let known = self.queue(queue);
+                let room = self.room(known);
                 self.sort_records(now, count, records, offset_of(offset, records_at)?, room)?;
+                let queue = known.unwrap_or_else(|| self.declare(queue));
                 self.publish(queue, applied)
             }
             Command::PublishOnce {
@@ -446,8 +446,10 @@ impl StateMachine for Machine {
                 record,
                 record_at,
             } => {
-                let room = self.room(queue);
+                let known = self.queue(queue);
+                let room = self.room(known);
                 self.sort_records(now, 1, record, offset_of(offset, record_at)?, room)?;
+                let queue = known.unwrap_or_else(|| self.declare(queue));
                 self.publish_once(now, until, queue, key, applied)
             }
             Command::Settle(how, items) => self.settle(how, &items, applied),

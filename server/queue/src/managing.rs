@@ -3,6 +3,8 @@
 //! ```text
 //! 18 SetQueue     u8 0: create, 1: change; str queue, u16 which settings, as bits; settings (see `options.rs`)
 //! 19 DeleteQueue  u8 1: only if it is empty; str queue
+//! 20 DeleteSubscription u64 not if it was attached later (Unix milliseconds), str topic, str subscription: as 11, and its
+//!    backlog is deleted too
 //! ```
 //!
 //! A change names the settings that it is about, and the others stay: so two changes at the same time both count. Of a
@@ -10,7 +12,7 @@
 //! it.
 
 use boltq_core::codec::{self, Reader};
-use boltq_core::{Applied, DecodeError};
+use boltq_core::{Applied, DecodeError, Millis};
 use bytes::{BufMut, BytesMut};
 
 pub(crate) mod snapshot;
@@ -22,6 +24,7 @@ use crate::place::QueueId;
 
 const SET_QUEUE: u8 = 18;
 const DELETE_QUEUE: u8 = 19;
+const DELETE_SUBSCRIPTION: u8 = 20;
 const CREATE: u8 = 0;
 const CHANGE: u8 = 1;
 
@@ -48,6 +51,15 @@ pub fn delete_queue(out: &mut BytesMut, queue: &str, only_if_empty: bool) {
     out.put_u8(DELETE_QUEUE);
     out.put_u8(u8::from(only_if_empty));
     codec::put_bytes(out, queue.as_bytes());
+}
+
+/// Appends the command that deletes a durable subscription and its backlog with all that it has, unless somebody was attached
+/// after `attached_until`.
+pub fn delete_subscription(out: &mut BytesMut, topic: &str, subscription: &str, attached_until: Millis) {
+    out.put_u8(DELETE_SUBSCRIPTION);
+    out.put_u64_le(attached_until.0);
+    codec::put_bytes(out, topic.as_bytes());
+    codec::put_bytes(out, subscription.as_bytes());
 }
 
 /// Why a queue was not created, changed or deleted. Nothing changed then.
@@ -86,6 +98,11 @@ pub(crate) enum ManagingCommand<'a> {
         queue: &'a str,
         only_if_empty: bool,
     },
+    DeleteSubscription {
+        topic: &'a str,
+        subscription: &'a str,
+        attached_until: Millis,
+    },
 }
 
 impl<'a> ManagingCommand<'a> {
@@ -121,6 +138,11 @@ impl<'a> ManagingCommand<'a> {
                 },
                 queue: reader.str("queue name")?,
             },
+            DELETE_SUBSCRIPTION => Self::DeleteSubscription {
+                attached_until: Millis(reader.u64("last attached")?),
+                topic: reader.str("topic")?,
+                subscription: reader.str("subscription")?,
+            },
             _ => return Ok(None),
         }))
     }
@@ -150,6 +172,11 @@ impl Machine {
             ManagingCommand::Create { queue, options } => self.create(queue, options, applied),
             ManagingCommand::Change { queue, which, options } => self.change(queue, which, options, applied),
             ManagingCommand::Delete { queue, only_if_empty } => self.delete(queue, only_if_empty, applied),
+            ManagingCommand::DeleteSubscription {
+                topic,
+                subscription,
+                attached_until,
+            } => Ok(self.delete_subscription(topic, subscription, attached_until, applied)),
         };
         done.unwrap_or_else(Outcome::QueueRefused)
     }
@@ -227,11 +254,33 @@ impl Machine {
             self.finish(run, applied, |_| {});
         }
         self.totals.purged += open;
+        self.forget(id, applied);
+        Ok(Outcome::QueueDeleted(open))
+    }
+
+    fn delete_subscription(
+        &mut self,
+        topic: &str,
+        subscription: &str,
+        attached_until: Millis,
+        applied: &mut Applied<Effect>,
+    ) -> Outcome {
+        let backlog = self.subscription(topic, subscription).map(|there| there.queue);
+        let outcome = self.remove_subscription(topic, subscription, attached_until, applied);
+        if let (Outcome::SubscriptionRemoved(Some(_)), Some(id)) = (&outcome, backlog) {
+            self.forget(id, applied);
+        }
+        outcome
+    }
+
+    /// Removes a queue whose messages are all done.
+    fn forget(&mut self, id: QueueId, applied: &mut Applied<Effect>) {
+        let Some(queue) = self.queues.remove(id.0 as usize) else {
+            return;
+        };
         self.routing.exchanges.unbind_queue(id);
         self.once.forget_queue(id);
-        self.names.remove(name);
-        self.queues.remove(id.0 as usize);
+        self.names.remove(&queue.name);
         applied.effects.push(Effect::QueueDeleted { queue: id });
-        Ok(Outcome::QueueDeleted(open))
     }
 }

@@ -121,9 +121,9 @@ impl Queue {
 }
 
 impl Machine {
-    /// What the queue of this name, which does not have to exist, has room for.
-    pub(crate) fn room(&self, name: &str) -> Room {
-        let queue = self.queue(name).and_then(|id| self.queue_at(id));
+    /// What a queue has room for; one that is to be created, for anything.
+    pub(crate) fn room(&self, id: Option<QueueId>) -> Room {
+        let queue = id.and_then(|id| self.queue_at(id));
         queue.map_or(Room::AMPLE, Queue::room)
     }
 

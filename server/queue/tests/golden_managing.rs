@@ -86,6 +86,11 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
             write(&|out| command::delete_queue(out, "plain", true)),
         ),
         ("delete_not", write(&|out| command::delete_queue(out, "jobs", true))),
+        ("attach", write(&|out| command::attach(out, "prices", "edge-3", true))),
+        (
+            "delete_subscription",
+            write(&|out| command::delete_subscription(out, "prices", "edge-3", TIME)),
+        ),
     ]
 }
 
@@ -117,7 +122,7 @@ fn recorded_commands_lead_to_the_recorded_snapshot_which_means_what_it_meant() {
         (machine.queue("jobs"), machine.queue("plain")),
         (Some(QueueId(0)), None)
     );
-    assert_eq!(machine.deleted_count(), 1);
+    assert_eq!(machine.deleted_count(), 2);
     let changed = QueueOptions {
         max_length: Some(1),
         drop_oldest: false,

@@ -4,6 +4,7 @@
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
 mod defaults;
+mod sharing;
 mod state;
 
 use std::collections::BTreeMap;
@@ -418,30 +419,7 @@ impl GroupHandler for QueuePlane {
     }
 
     fn share(outcome: &mut Answer, items: u32) -> Answer {
-        match outcome {
-            Answer::Queue(Outcome::Published(runs)) => {
-                Answer::Queue(Outcome::Published(runs.take_front(u64::from(items))))
-            }
-            Answer::Queue(Outcome::Full {
-                queue,
-                published,
-                refused,
-            }) => {
-                let own = published.take_front(u64::from(items));
-                let missing = u64::from(items).saturating_sub(own.iter().map(|run| run.count).sum());
-                *refused = refused.saturating_sub(missing);
-                Answer::Queue(match missing {
-                    0 => Outcome::Published(own),
-                    missing => Outcome::Full {
-                        queue: *queue,
-                        published: own,
-                        refused: missing,
-                    },
-                })
-            }
-            // Only publishes are joined.
-            other => other.clone(),
-        }
+        sharing::take_front(outcome, u64::from(items))
     }
 
     fn snapshot(&self) -> Vec<u8> {

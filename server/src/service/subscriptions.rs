@@ -34,7 +34,7 @@ impl Queues {
         id: &str,
         attached_until: Millis,
     ) -> Result<Option<u64>, ServiceError> {
-        let remove = |out: &mut bytes::BytesMut| command::remove_subscription(out, topic, id, attached_until);
+        let remove = |out: &mut bytes::BytesMut| command::delete_subscription(out, topic, id, attached_until);
         match self.change_subscription(remove).await? {
             Outcome::SubscriptionRemoved(removed) => {
                 if removed.is_some() {

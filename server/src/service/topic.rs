@@ -128,7 +128,11 @@ impl Subscribed {
         let next = async {
             match source {
                 Source::Live(inbox) => Ok((live(inbox).await, None)),
-                Source::Backlog(backlog) => backlog.next(queues, room).await.map_err(SubscriptionEnd::Failed),
+                Source::Backlog(backlog) => backlog.next(queues, room).await.map_err(|error| match error {
+                    // It goes with the subscription.
+                    ServiceError::QueueDeleted => SubscriptionEnd::Replaced,
+                    other => SubscriptionEnd::Failed(other),
+                }),
             }
         };
         tokio::select! {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use boltq_proto::admin::v1::GetStatsRequest;
 use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
 use boltq_proto::queue::v1::{
-    ConsumeRequest, ListQueuesRequest, PeekRequest, PurgeDeadLettersRequest, PurgeQueueRequest, Queue,
+    ConsumeRequest, ListQueuesRequest, PeekRequest, PurgeDeadLettersRequest, PurgeQueueRequest, Queue, QueueSettings,
 };
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, duration, message};
@@ -134,6 +134,7 @@ async fn consume_creates_the_queue() {
         client.look("new").await,
         Queue {
             name: "new".into(),
+            settings: Some(QueueSettings::default()),
             ..Queue::default()
         }
     );

@@ -161,7 +161,7 @@ impl Machine {
     }
 
     /// What was claimed of its backlog is gone like the rest: whoever settles it is told so.
-    fn remove_subscription(
+    pub(crate) fn remove_subscription(
         &mut self,
         topic: &str,
         subscription: &str,

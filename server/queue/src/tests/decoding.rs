@@ -51,6 +51,7 @@ fn managing_commands() -> Vec<bytes::BytesMut> {
         written(|out| command::create_queue(out, "new", &options)),
         written(|out| command::change_queue(out, "q", QueueOptionSet::ALL, &options)),
         written(|out| command::delete_queue(out, "new", true)),
+        written(|out| command::delete_subscription(out, "t", "y", Millis(1))),
     ]
 }
 

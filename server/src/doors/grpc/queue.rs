@@ -249,6 +249,6 @@ fn queue(info: QueueInfo) -> Queue {
         delayed: info.delayed,
         dead_letters: info.dead_letters,
         consumers: info.consumers,
-        settings: Some(settings::write(info.options)),
+        settings: Some(settings::write(&info.options)),
     }
 }

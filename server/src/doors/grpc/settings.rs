@@ -69,7 +69,7 @@ pub(super) fn read_mask(mask: Option<&FieldMask>, options: &QueueOptions) -> Res
     Ok(which)
 }
 
-pub(super) fn write(options: QueueOptions) -> QueueSettings {
+pub(super) fn write(options: &QueueOptions) -> QueueSettings {
     let overflow = if options.drop_oldest {
         OverflowPolicy::DropOldest
     } else {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn settings_are_read_as_they_were_written() {
         for options in [all(), QueueOptions::default()] {
-            assert_eq!(read(write(options.clone())).unwrap(), options);
+            assert_eq!(read(write(&options)).unwrap(), options);
         }
     }
 

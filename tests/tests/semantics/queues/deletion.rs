@@ -5,8 +5,8 @@ use std::time::Duration;
 use boltq_proto::queue::v1::{
     ConsumeRequest, DeleteQueueRequest, GetQueueRequest, ListQueuesRequest, PublishStreamRequest, QueueSettings,
 };
-use boltq_proto::topic::v1::SubscribeRequest;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
+use boltq_proto::topic::v1::{DeleteSubscriptionRequest, SubscribeRequest};
 use boltq_proto::r#type::v1::Message;
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, duration, message};
 use boltq_tests::harness::{Server, ServerOptions, eventually, eventually_async};
@@ -94,7 +94,7 @@ async fn who_waits_for_messages_of_a_deleted_queue_is_told() {
 }
 
 #[tokio::test]
-async fn a_backlog_is_not_deleted_under_its_subscription() {
+async fn a_backlog_is_deleted_with_its_subscription_and_not_before() {
     let server = Server::start(&ServerOptions::memory());
     let mut client = connect(server.messaging()).await;
     let mut topics = TopicServiceClient::new(channel(server.messaging()).await.unwrap());
@@ -104,13 +104,21 @@ async fn a_backlog_is_not_deleted_under_its_subscription() {
         durable: true,
         ..SubscribeRequest::default()
     };
-    let _attached = topics.subscribe(request).await.unwrap();
+    let attached = topics.subscribe(request).await.unwrap();
     let status = assert_refused(
         delete(&mut client, "t:s", false).await,
         Code::FailedPrecondition,
         "QUEUE_IS_BACKLOG",
     );
     assert!(status.message().contains("DeleteSubscription"), "{status}");
+    let request = DeleteSubscriptionRequest {
+        topic: "t".to_owned(),
+        subscription: "s".to_owned(),
+    };
+    topics.delete_subscription(request).await.unwrap();
+    let ended = attached.into_inner().message().await;
+    assert_refused(ended, Code::Aborted, "SUBSCRIPTION_REPLACED");
+    assert_refused(get(&mut client, "t:s").await, Code::NotFound, "QUEUE_NOT_FOUND");
 }
 
 /// Queues with ten messages of 16 KiB each. Every other one is deleted with its messages, the rest when they were

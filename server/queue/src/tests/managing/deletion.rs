@@ -85,6 +85,32 @@ fn a_backlog_is_not_deleted_but_with_its_subscription() {
 }
 
 #[test]
+fn a_subscription_is_deleted_with_its_backlog_unless_somebody_came_back() {
+    let mut fixture = Fixture::new();
+    fixture.apply(&attach("t", "x"));
+    let seen = fixture.now;
+    fixture.publish_plain("t:x", 3);
+    let leased = fixture.lease("t:x", ANN, 1);
+    fixture.pass(10);
+    fixture.apply(&attach("t", "x"));
+    let delete = |until| written(|out| command::delete_subscription(out, "t", "x", until));
+    assert_eq!(fixture.apply(&delete(seen)), Outcome::SubscriptionRemoved(None));
+    assert_eq!(fixture.stats("t:x"), (2, 1, 0));
+    let now = fixture.now;
+    assert_eq!(fixture.apply(&delete(now)), Outcome::SubscriptionRemoved(Some(3)));
+    assert_eq!(fixture.apply(&delete(now)), Outcome::SubscriptionRemoved(None));
+    assert_eq!((fixture.plane.queue("t:x"), fixture.plane.held_by(ANN)), (None, 0));
+    assert_eq!(
+        fixture.plane.claim(token(leased[0]), fixture.now),
+        Err(ClaimError::NotFound)
+    );
+    assert_eq!(fixture.plane.totals().purged, 3);
+    // The next one begins anew.
+    fixture.apply(&attach("t", "x"));
+    assert_eq!(fixture.stats("t:x"), (0, 0, 0));
+}
+
+#[test]
 fn deleted_queues_leave_nothing_but_their_number() {
     let mut fixture = Fixture::new();
     fixture.publish_plain("kept", 1);

@@ -1,5 +1,6 @@
 //! What was typed, checked as far as that is possible without a server.
 
+mod bench;
 mod duration;
 mod key;
 mod kv;
@@ -12,11 +13,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use boltq_core::{MessageId, NameError, check_name};
 use boltq_proto::queue::v1 as wire;
+use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::bench::{Bench, Sort, Top};
 pub(crate) use self::kv::{Expire, Key, Kv, Set};
 use crate::connect::ADDR_DEFAULT;
 
@@ -77,6 +82,8 @@ pub(crate) enum Command {
     Ack(Ack),
     /// Give messages back as failed: they are delivered again, or become dead letters
     Nack(Nack),
+    /// Move the end of leases that are still held
+    Extend(Extend),
     /// Counters and totals of the server
     Stats(Current),
     /// Whether the server is serving; exits with 1 if it is not
@@ -99,6 +106,16 @@ pub(crate) enum Command {
     /// Look at the cluster and change it
     #[command(subcommand)]
     Cluster(Cluster),
+    /// See what the queues are doing, again and again
+    Top(Top),
+    /// Load a server and see how fast it is
+    Bench(Bench),
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// Name of the shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -217,6 +234,20 @@ pub(crate) struct Ids {
     #[arg(long = "id", value_name = "ID", required = true, num_args = 1..)]
     pub(crate) ids: Vec<MessageId>,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Extend {
+    /// The delivery_token of a message, as consume prints it with --output json
+    #[arg(long = "token", value_name = "TOKEN", required = true, num_args = 1.., value_parser = token)]
+    pub(crate) tokens: Vec<Token>,
+    /// New length of the leases from now, 1s to 12h
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) lease: Duration,
+}
+
+/// Names a lease; opaque.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) Bytes);
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Current {
@@ -346,6 +377,11 @@ fn node_name(text: &str) -> Result<String, String> {
         Ok(()) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn token(text: &str) -> Result<Token, String> {
+    let token = STANDARD.decode(text).map(|token| Token(token.into()));
+    token.map_err(|error| format!("a token is base64: {error}"))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -13,7 +13,7 @@ use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use tokio::time::timeout;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -25,6 +25,7 @@ use crate::args::Tls;
 use crate::error::{CliError, innermost};
 use crate::tls::{Connector, TlsFailure};
 
+const API_KEY: &str = "x-api-key";
 /// Where a server listens that nobody configured.
 pub(crate) const ADDR_DEFAULT: &str = "localhost:9091";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,6 +51,12 @@ pub(crate) enum ConnectError {
     Usage(String),
     #[error("no server at {addr}: {why}; start one with `make run`, or set BOLTQ_ADDR or --addr")]
     NoServer { addr: String, why: String },
+    #[error("the host of {addr} is unknown: {why}; look at its name in BOLTQ_ADDR or --addr")]
+    UnknownHost { addr: String, why: String },
+    #[error(
+        "no connection to {addr} within {seconds} s; is that the right host, and does a firewall let its port through?"
+    )]
+    NoAnswer { addr: String, seconds: u64 },
     #[error("no TLS with {addr}: {why}")]
     NoTls { addr: String, why: String },
 }
@@ -57,15 +64,15 @@ pub(crate) enum ConnectError {
 impl ConnectError {
     fn of(addr: &str, error: &tonic::transport::Error) -> Self {
         let addr = addr.to_owned();
-        match TlsFailure::within(error) {
-            Some(why) => Self::NoTls {
-                addr,
-                why: why.to_string(),
-            },
-            None => Self::NoServer {
-                addr,
-                why: innermost(error),
-            },
+        if let Some(why) = TlsFailure::within(error) {
+            let why = why.to_string();
+            return Self::NoTls { addr, why };
+        }
+        let why = innermost(error);
+        // The standard library has no kind for it, and always these words.
+        match why.starts_with("failed to lookup address information") {
+            true => Self::UnknownHost { addr, why },
+            false => Self::NoServer { addr, why },
         }
     }
 }
@@ -80,6 +87,7 @@ pub(crate) struct Target {
 /// A server that answered the phone.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
+    target: Target,
     channel: Channel,
     key: ApiKey,
 }
@@ -87,32 +95,31 @@ pub(crate) struct Server {
 impl Server {
     /// Connects within 3 s, name look-up included.
     pub(crate) async fn connect(target: &Target) -> Result<Self, ConnectError> {
-        let addr = &target.addr;
-        let address = Address::read(addr).map_err(ConnectError::Usage)?;
-        let secure = is_secure(&address, &target.tls).map_err(ConnectError::Usage)?;
         let key = ApiKey::from_env()?;
-        let endpoint = Endpoint::from_shared(address.uri())
-            .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
-            .tcp_nodelay(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
-        let connecting: Pin<Box<dyn Future<Output = _>>> = match secure {
-            false => Box::pin(endpoint.connect()),
-            true => {
-                let connector = Connector::new(&target.tls, &address).map_err(ConnectError::Usage)?;
-                Box::pin(endpoint.connect_with_connector(connector.service()))
-            }
-        };
-        match timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(channel)) => Ok(Self { channel, key }),
-            Ok(Err(error)) => Err(ConnectError::of(addr, &error)),
-            Err(_) => Err(ConnectError::NoServer {
-                addr: addr.to_owned(),
-                why: format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
-            }),
+        Ok(Self {
+            target: target.clone(),
+            channel: open(target).await?,
+            key,
+        })
+    }
+
+    /// A connection to the same server that shares nothing with the first.
+    pub(crate) async fn another_connection(&self) -> Result<Channel, ConnectError> {
+        open(&self.target).await
+    }
+
+    /// What has to go with every call on [`Server::another_connection`].
+    pub(crate) fn metadata(&self) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        if let Some(key) = &self.key.0 {
+            metadata.insert(API_KEY, key.clone());
         }
+        metadata
+    }
+
+    /// Whether calls carry an API key.
+    pub(crate) fn sends_key(&self) -> bool {
+        self.key.0.is_some()
     }
 
     pub(crate) fn queues(&self) -> QueueServiceClient<Wire> {
@@ -146,6 +153,34 @@ impl Server {
 
     pub(crate) fn health(&self) -> HealthClient<Wire> {
         HealthClient::with_interceptor(self.channel.clone(), self.key.clone())
+    }
+}
+
+async fn open(target: &Target) -> Result<Channel, ConnectError> {
+    let addr = &target.addr;
+    let address = Address::read(addr).map_err(ConnectError::Usage)?;
+    let secure = is_secure(&address, &target.tls).map_err(ConnectError::Usage)?;
+    let endpoint = Endpoint::from_shared(address.uri())
+        .map_err(|error| ConnectError::Usage(format!("address {addr:?} cannot be used: {error}")))?
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let connecting: Pin<Box<dyn Future<Output = _> + Send>> = match secure {
+        false => Box::pin(endpoint.connect()),
+        true => {
+            let connector = Connector::new(&target.tls, &address).map_err(ConnectError::Usage)?;
+            Box::pin(endpoint.connect_with_connector(connector.service()))
+        }
+    };
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(error)) => Err(ConnectError::of(addr, &error)),
+        Err(_) => Err(ConnectError::NoAnswer {
+            addr: addr.to_owned(),
+            seconds: CONNECT_TIMEOUT.as_secs(),
+        }),
     }
 }
 
@@ -195,7 +230,7 @@ impl ApiKey {
 impl Interceptor for ApiKey {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(key) = &self.0 {
-            request.metadata_mut().insert("x-api-key", key.clone());
+            request.metadata_mut().insert(API_KEY, key.clone());
         }
         Ok(request)
     }

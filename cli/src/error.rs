@@ -31,6 +31,8 @@ pub(crate) enum CliError {
     #[error("{why}; whether the server carried the call out is unknown")]
     Lost { why: String },
     /// Something listens there, and answers nothing that was asked.
+    #[error("{addr} is the admin port of a server, which speaks HTTP; give its messaging port, 9091 by default")]
+    AdminPort { addr: String },
     #[error(
         "{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default, and \
         --tls if it speaks TLS"
@@ -49,6 +51,22 @@ pub(crate) enum CliError {
     /// Some of the ids that were to be settled were not.
     #[error("{}", not_settled(.0))]
     NotSettled(Vec<Unsettled>),
+    /// Some of the leases that were to be extended were not.
+    #[error("{}", not_extended(.0))]
+    NotExtended(Vec<NotExtended>),
+    /// A load would take the messages of others, and measure them.
+    #[error(
+        "queue {queue:?} is in use: messages {messages}, consumers {consumers}; give another --queue, or --force to load it \
+         all the same"
+    )]
+    QueueInUse {
+        queue: String,
+        messages: u64,
+        consumers: u32,
+    },
+    /// The report says why.
+    #[error("publishes or acknowledgements that failed: {failed}")]
+    LoadFailed { failed: u64 },
     /// A script has to notice that, and not take it for an empty value.
     #[error("{key:?} has no value")]
     NoValue { key: String },
@@ -65,19 +83,44 @@ pub(crate) struct Unsettled {
     pub(crate) reason: &'static str,
 }
 
+/// A lease that could not be extended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotExtended {
+    /// As it was given.
+    pub(crate) token: String,
+    /// As [`Unsettled::reason`].
+    pub(crate) reason: &'static str,
+}
+
 fn not_settled(failures: &[Unsettled]) -> String {
     let lines = failures.iter().map(|failure| {
         let Unsettled { message_id, reason } = failure;
-        let why = match *reason {
-            "NOT_FOUND" => "unknown, settled before, expired or purged",
-            "LEASE_LOST" => "its lease ended and somebody else holds it now",
-            "MALFORMED" => "not an id or token of this server",
-            "NOT_SETTLED" => "the server could not store or read it; it is available again",
-            _ => "refused",
-        };
+        let why = why_not_settled(reason);
         format!("message {message_id} not settled: {why} ({reason})")
     });
     lines.collect::<Vec<_>>().join("\nerror: ")
+}
+
+fn not_extended(failures: &[NotExtended]) -> String {
+    let lines = failures.iter().map(|failure| {
+        let NotExtended { token, reason } = failure;
+        let why = match *reason {
+            "LEASE_LOST" => "it has ended",
+            reason => why_not_settled(reason),
+        };
+        format!("lease {token} not extended: {why} ({reason})")
+    });
+    lines.collect::<Vec<_>>().join("\nerror: ")
+}
+
+fn why_not_settled(reason: &str) -> &'static str {
+    match reason {
+        "NOT_FOUND" => "unknown, settled before, expired or purged",
+        "LEASE_LOST" => "its lease ended and somebody else holds it now",
+        "MALFORMED" => "not an id or token of this server",
+        "NOT_SETTLED" => "the server could not store or read it; it is available again",
+        _ => "refused",
+    }
 }
 
 impl CliError {
@@ -88,12 +131,16 @@ impl CliError {
             | Self::Connect(_)
             | Self::Refused(_)
             | Self::Lost { .. }
+            | Self::AdminPort { .. }
             | Self::NotGrpc { .. }
             | Self::BadAnswer(_)
             | Self::Input { .. }
             | Self::Output(_)
             | Self::NotAllPublished { .. }
             | Self::NotSettled(_)
+            | Self::NotExtended(_)
+            | Self::QueueInUse { .. }
+            | Self::LoadFailed { .. }
             | Self::NoValue { .. }
             | Self::NotServing(_) => EXIT_FAILED,
         }
@@ -126,6 +173,19 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// Whether this is the reason.
+    pub(crate) fn is(&self, reason: &str) -> bool {
+        self.reason == reason
+    }
+
+    /// For a client that sent a key: there is one, and it is another.
+    pub(crate) fn of_sent_key(mut self) -> Self {
+        if self.is("UNAUTHENTICATED") {
+            self.hint = Some("BOLTQ_API_KEY is set, and is no key of this server".to_owned());
+        }
+        self
+    }
+
     /// `None` if the status was made on this side, because the transport failed.
     fn of(status: &Status) -> Option<Self> {
         let info = status.get_details_error_info();

@@ -12,6 +12,7 @@ mod commands;
 mod connect;
 mod error;
 mod printer;
+mod progress;
 mod tls;
 
 use std::env;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use tokio::runtime;
 
-use crate::args::Args;
+use crate::args::{Args, Command};
 use crate::error::CliError;
 
 fn main() -> ExitCode {
@@ -45,10 +46,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), CliError> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::Runtime)?;
+    let mut builder = match args.command {
+        // A load is to find out what the server can do, and not what one core can.
+        Command::Bench(_) => runtime::Builder::new_multi_thread(),
+        _ => runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
     let result = runtime.block_on(commands::run(args));
     // A name look-up that hangs sits on a thread of its own; dropping the runtime would wait for it.
     runtime.shutdown_background();

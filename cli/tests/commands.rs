@@ -4,7 +4,8 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::cast_possible_truncation,
-    reason = "a helper of a test may fail it"
+    dead_code,
+    reason = "a helper of a test may fail it, and this one serves several files"
 )]
 
 mod fake;

@@ -1,12 +1,16 @@
 //! `boltq health`
 
+use std::io;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use super::Context;
+use crate::address::Address;
 use crate::connect::{Server, Target, answer};
 use crate::error::CliError;
 use crate::printer::Health;
@@ -26,9 +30,41 @@ pub(super) async fn run(context: &mut Context) -> Result<(), CliError> {
     }
 }
 
+/// Why a call may have broken. Somebody listens there.
+pub(super) async fn diagnosis(target: &Target, why: String) -> CliError {
+    if answers(target).await {
+        return CliError::Lost { why };
+    }
+    let addr = target.addr.clone();
+    match is_admin_port(&addr).await {
+        true => CliError::AdminPort { addr },
+        false => CliError::NotGrpc { addr, why },
+    }
+}
+
+/// Whether `addr` answers the question for health that the admin port of a server has, in plain text.
+async fn is_admin_port(addr: &str) -> bool {
+    const LONGEST: Duration = Duration::from_secs(3);
+    const ANSWER_BYTES_MAX: u64 = 4_096;
+    let Ok(Address { host, port, .. }) = Address::read(addr) else {
+        return false;
+    };
+    let ask = async {
+        let mut stream = TcpStream::connect((host.as_str(), port)).await?;
+        let request = format!("GET /livez HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    let answer = timeout(LONGEST, ask).await;
+    let answer = answer.ok().and_then(Result::ok).unwrap_or_default();
+    answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(br#"{"status":"ok"}"#)
+}
+
 /// Whether what listens there knows gRPC at all. For a call that broke: the admin port, another service and a port
 /// forward to nowhere take connections too. Nobody there is no proof, the server may just have stopped.
-pub(super) async fn answers(target: &Target) -> bool {
+async fn answers(target: &Target) -> bool {
     const LONGEST: Duration = Duration::from_secs(3);
     let Ok(server) = Server::connect(target).await else {
         return true;

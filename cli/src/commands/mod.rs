@@ -1,9 +1,12 @@
 //! One file per command: ask the server, hand the result to the printer.
 
 mod ack;
+mod bench;
 mod cluster;
+mod completions;
 mod consume;
 mod exchange;
+mod extend;
 mod follow;
 mod health;
 mod key;
@@ -16,6 +19,7 @@ mod publish_file;
 mod queue;
 mod settle;
 mod stats;
+mod top;
 mod topic;
 
 use std::fmt::Display;
@@ -26,6 +30,7 @@ use crate::args::{Args, Command};
 use crate::connect::{Server, Target};
 use crate::error::CliError;
 use crate::printer::{Printer, printable_lines};
+use crate::progress;
 
 /// What every command works with.
 struct Context {
@@ -35,6 +40,9 @@ struct Context {
 
 /// Runs the command and flushes what it printed, also when it ended with an error.
 pub(crate) async fn run(args: Args) -> Result<(), CliError> {
+    if let Command::Completions { shell } = args.command {
+        return Ok(completions::run(shell)?);
+    }
     let mut printer = Printer::stdout(args.output);
     if let Command::Key(key) = args.command {
         return key::run(&mut printer, key);
@@ -56,6 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Consume(consume) => consume::run(&mut context, &consume).await,
         Command::Ack(ack) => ack::run(&mut context, &ack).await,
         Command::Nack(nack) => nack::run(&mut context, &nack).await,
+        Command::Extend(extend) => extend::run(&mut context, extend).await,
         Command::Stats(current) => stats::run(&mut context, current).await,
         Command::Health => health::run(&mut context).await,
         Command::Queue(queue) => queue::run(&mut context, queue).await,
@@ -64,13 +73,15 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
         Command::Kv(kv) => kv::run(&mut context, kv).await,
         Command::Key(key) => key::run(&mut context.printer, key),
         Command::Cluster(cluster) => cluster::run(&mut context, cluster).await,
+        Command::Top(top) => top::run(&mut context, top, (&target.addr, args.output)).await,
+        Command::Bench(bench) => bench::run(&mut context, &bench).await,
+        // Done above, without a server.
+        Command::Completions { .. } => Ok(()),
     };
     let flushed = context.printer.flush();
     match result {
-        Err(CliError::Lost { why }) if !health::answers(&target).await => {
-            let addr = target.addr;
-            Err(CliError::NotGrpc { addr, why })
-        }
+        Err(CliError::Lost { why }) => Err(health::diagnosis(&target, why).await),
+        Err(CliError::Refused(refusal)) if context.server.sends_key() => Err(refusal.of_sent_key().into()),
         Err(error) => Err(error),
         Ok(()) => Ok(flushed?),
     }
@@ -78,6 +89,7 @@ pub(crate) async fn run(args: Args) -> Result<(), CliError> {
 
 /// Says something that is not the result.
 fn note(text: impl Display) {
+    progress::clear();
     // Nobody can be told that stderr is closed, and the result does not depend on it.
     let _ = writeln!(io::stderr().lock(), "{}", printable_lines(&text.to_string()));
 }

@@ -22,6 +22,7 @@ use super::{Context, note};
 use crate::connect::{ANSWER_TIMEOUT, Wire, answer};
 use crate::error::CliError;
 use crate::printer::{BulkPublished, Id, Printer, PublishedId};
+use crate::progress::{self, Progress};
 
 /// Batches that may be unanswered: enough to keep the server busy, few enough to keep memory small.
 const OUTSTANDING_BATCHES_MAX: usize = 16;
@@ -47,13 +48,22 @@ pub(super) async fn run(
         ack_level: ack_level.into(),
     };
     let started = Instant::now();
+    // Ids may go to the same terminal, and show by themselves that it goes on.
+    let progress = if print_ids { Progress::none() } else { Progress::new() };
     let mut bulk = Bulk {
+        unanswered: VecDeque::new(),
+        answered_batches: 0,
+        published: 0,
+        refused: 0,
         ids_expected: ack_level == AckLevel::Quorum,
-        ..Bulk::default()
+        input_ended: false,
+        input_error: None,
+        progress,
     };
     let printer = print_ids.then_some(&mut context.printer);
     let end = bulk.publish(batches, make, context.server.queues(), printer).await;
     let Bulk { published, refused, .. } = bulk;
+    progress::clear();
     // With ids they are the result, and what reads them from a pipe wants nothing else.
     match print_ids {
         true => note(format_args!("published {published} and refused {refused} messages")),
@@ -78,7 +88,7 @@ pub(super) async fn run(
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Bulk {
     /// Line numbers of the batches that are not answered yet, oldest first.
     unanswered: VecDeque<Vec<u64>>,
@@ -88,6 +98,7 @@ struct Bulk {
     ids_expected: bool,
     input_ended: bool,
     input_error: Option<io::Error>,
+    progress: Progress,
 }
 
 impl Bulk {
@@ -189,6 +200,9 @@ impl Bulk {
         }
         self.published += (numbers.len() as u64).saturating_sub(refused);
         self.refused += refused;
+        let (published, refused) = (self.published, self.refused);
+        self.progress
+            .show(|| format!("published {published} messages, refused {refused}"));
         if let Some(printer) = printer {
             for id in message_ids.iter().filter(|id| !id.is_empty()) {
                 printer.print(&PublishedId {

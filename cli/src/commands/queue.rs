@@ -10,6 +10,7 @@ use crate::args::{Current, Queue, QueueName, Redrive};
 use crate::connect::answer;
 use crate::error::CliError;
 use crate::printer::{self, Delivered, Purged, Queues, Redriven};
+use crate::progress::{self, Progress};
 
 /// Queues asked for at a time.
 const PAGE_QUEUES: u32 = 1_000;
@@ -96,7 +97,9 @@ async fn peek(context: &mut Context, request: PeekRequest) -> Result<(), CliErro
 async fn purge(context: &mut Context, queue: String) -> Result<(), CliError> {
     let mut client = context.server.queues();
     let request = PurgeQueueRequest { queue: queue.clone() };
-    let purged = answer(client.purge_queue(request), None).await?.purged;
+    let purged = progress::during(&format!("purging {queue}"), answer(client.purge_queue(request), None))
+        .await?
+        .purged;
     context.printer.print(&Purged {
         what: "message",
         queue: &queue,
@@ -108,7 +111,12 @@ async fn purge(context: &mut Context, queue: String) -> Result<(), CliError> {
 async fn purge_dead_letters(context: &mut Context, queue: String) -> Result<(), CliError> {
     let mut client = context.server.queues();
     let request = PurgeDeadLettersRequest { queue: queue.clone() };
-    let purged = answer(client.purge_dead_letters(request), None).await?.purged;
+    let purged = progress::during(
+        &format!("purging the dead letters of {queue}"),
+        answer(client.purge_dead_letters(request), None),
+    )
+    .await?
+    .purged;
     context.printer.print(&Purged {
         what: "dead letter",
         queue: &queue,
@@ -135,13 +143,18 @@ async fn redrive(context: &mut Context, options: Redrive) -> Result<(), CliError
     let mut client = context.server.queues();
     let mut answers = answer(client.redrive_dead_letters(request), None).await?;
     let mut redriven = 0;
+    let mut progress = Progress::new();
     let end = loop {
         match answers.message().await {
-            Ok(Some(answer)) => redriven = answer.redriven,
+            Ok(Some(answer)) => {
+                redriven = answer.redriven;
+                progress.show(|| format!("sent {redriven} dead letters back to {queue}"));
+            }
             Ok(None) => break Ok(()),
             Err(status) => break Err(CliError::from(status)),
         }
     };
+    drop(progress);
     if end.is_ok() || redriven > 0 {
         context.printer.print(&Redriven {
             queue: &queue,

@@ -89,7 +89,7 @@ impl Tokens {
     }
 }
 
-fn reason(failure: &SettleFailure) -> &'static str {
+pub(super) fn reason(failure: &SettleFailure) -> &'static str {
     let name = failure.reason().as_str_name();
     name.strip_prefix("SETTLE_FAILURE_REASON_").unwrap_or(name)
 }

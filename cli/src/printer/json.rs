@@ -76,6 +76,9 @@ impl Serialize for Delivered {
         map.serialize_entry("headers", &self.headers)?;
         map.serialize_entry("payload", &payload)?;
         map.serialize_entry("payload_encoding", encoding)?;
+        if let Some(token) = &self.delivery_token {
+            map.serialize_entry("delivery_token", &STANDARD.encode(token))?;
+        }
         map.end()
     }
 }

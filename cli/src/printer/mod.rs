@@ -3,10 +3,12 @@
 //! Commands build results and know nothing of formats. A result's fields are the JSON contract; its table is for
 //! people and may change.
 
+mod bench;
 mod cluster;
 mod json;
 mod key;
 mod kv;
+mod overview;
 mod plain;
 mod routing;
 mod settings;
@@ -24,12 +26,16 @@ use serde::{Serialize, Serializer};
 use crate::args::Format;
 use crate::error::CliError;
 
+pub(crate) use bench::{Measured, per_second};
 pub(crate) use cluster::{ClusterStatus, Joined, Left, Transferred};
 pub(crate) use key::KeyHash;
 pub(crate) use kv::{
     KvChange, KvDeleted, KvEntry, KvExists, KvExpires, KvFlushed, KvIncremented, KvKey, KvSet, KvStats,
 };
-pub(crate) use plain::printable_lines;
+#[cfg(test)]
+pub(crate) use overview::tests::overview as tests_overview;
+pub(crate) use overview::{Leadership, Overview, Rates, Row};
+pub(crate) use plain::{printable, printable_lines};
 pub(crate) use routing::{Binding, Changed, Exchange, PublishedTopic, Routed, Rows, Subscription, Topic};
 pub(crate) use settings::{DeletedQueue, Settings};
 
@@ -93,6 +99,8 @@ pub(crate) struct BulkPublished<'a> {
 /// A message as it was delivered or peeked at.
 #[derive(Debug)]
 pub(crate) struct Delivered {
+    /// What `boltq extend` takes; `None` if nothing was leased.
+    pub(crate) delivery_token: Option<Bytes>,
     pub(crate) message_id: Id,
     pub(crate) attempts: u32,
     pub(crate) priority: i32,
@@ -127,6 +135,20 @@ pub(crate) struct Failure {
     pub(crate) reason: &'static str,
 }
 
+/// Leases were extended.
+#[derive(Debug, Serialize)]
+pub(crate) struct Extended {
+    pub(crate) extended: u64,
+    pub(crate) failures: Vec<TokenFailure>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct TokenFailure {
+    /// Base64, as it was given.
+    pub(crate) delivery_token: String,
+    pub(crate) reason: &'static str,
+}
+
 /// As `boltq.admin.v1.GetStatsResponse`, with its names.
 #[derive(Debug, Serialize)]
 pub(crate) struct Stats {
@@ -149,7 +171,7 @@ pub(crate) struct Stats {
     pub(crate) storage: Storage,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Storage {
     pub(crate) mode: String,
     pub(crate) bytes: u64,
@@ -162,7 +184,7 @@ pub(crate) struct Health {
 }
 
 /// As `boltq.queue.v1.Queue`, with its names.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Queue {
     pub(crate) name: String,
     pub(crate) ready: u64,
@@ -219,7 +241,7 @@ fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, 
 impl Delivered {
     pub(crate) fn read(delivery: pb::Delivery) -> Result<Self, CliError> {
         let pb::Delivery {
-            delivery_token: _,
+            delivery_token,
             message_id,
             payload,
             headers,
@@ -230,6 +252,7 @@ impl Delivered {
             expires_at,
         } = delivery;
         Ok(Self {
+            delivery_token: Some(delivery_token).filter(|token| !token.is_empty()),
             message_id: Id::read(&message_id)?,
             attempts,
             priority,
@@ -274,6 +297,7 @@ mod tests {
 
     pub(super) fn delivered() -> Delivered {
         Delivered {
+            delivery_token: None,
             message_id: Id(MessageId(std::array::from_fn(|i| u8::try_from(i).unwrap()))),
             attempts: 2,
             priority: 0,

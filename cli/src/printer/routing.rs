@@ -73,6 +73,7 @@ impl Delivered {
     /// A message of a topic, which nobody has to settle.
     pub(crate) fn pushed(message: topic::TopicMessage) -> Result<Self, CliError> {
         Ok(Self {
+            delivery_token: None,
             message_id: Id::read(&message.message_id)?,
             attempts: 0,
             priority: message.priority,

@@ -9,7 +9,7 @@ use super::plain::printable;
 use super::table::count;
 use super::{Show, json};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Settings(Vec<(&'static str, serde_json::Value)>);
 
 impl From<QueueSettings> for Settings {

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::plain::{directed, printable};
 use super::{
-    BulkPublished, Delivered, Health, Published, PublishedId, Purged, Queue, Queues, Redriven, Settled, Show, Stats,
-    Storage, json,
+    BulkPublished, Delivered, Extended, Health, Published, PublishedId, Purged, Queue, Queues, Redriven, Settled, Show,
+    Stats, Storage, json,
 };
 
 /// The table is given, the JSON is the one line that serde makes of the fields.
@@ -78,6 +78,11 @@ show!(Settled, |settled, out| writeln!(
     "{} {}",
     settled.verb,
     count(settled.settled, "message")
+));
+show!(Extended, |extended, out| writeln!(
+    out,
+    "extended {}",
+    count(extended.extended, "lease")
 ));
 show!(Delivered, delivered);
 show!(Stats, stats);
@@ -158,6 +163,7 @@ pub(super) fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], o
 /// A block of lines; an empty line ends it.
 fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
     let Delivered {
+        delivery_token: _,
         message_id,
         attempts,
         priority,
@@ -258,7 +264,7 @@ pub(super) fn count(number: u64, noun: &str) -> String {
 }
 
 /// `2d 3h 4m 5s`, from the largest unit that is not 0; nothing below seconds.
-fn days_to_seconds(seconds: i64) -> String {
+pub(super) fn days_to_seconds(seconds: i64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
         (seconds / 3_600 % 24, "h"),
@@ -274,7 +280,7 @@ fn days_to_seconds(seconds: i64) -> String {
 }
 
 /// Bytes in the largest unit that leaves a number of at least 1, cut to one decimal.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),

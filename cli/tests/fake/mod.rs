@@ -6,6 +6,7 @@ mod kv;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{io::Write, sync::mpsc, thread};
 
@@ -58,12 +59,25 @@ pub(crate) struct Asked {
     pub(crate) kv: Vec<KvAsked>,
     /// Of changes of queues, the names of the settings.
     pub(crate) masks: Vec<Vec<String>>,
+    pub(crate) extended: Vec<ExtendLeaseRequest>,
+    /// Queues that were purged.
+    pub(crate) purged: Vec<String>,
+    pub(crate) deleted: Vec<String>,
+}
+
+/// What is not by the book.
+#[derive(Debug, Default)]
+struct Mood {
+    refuse_all: AtomicBool,
+    want_key: AtomicBool,
+    slow_purge: tokio::sync::Notify,
 }
 
 #[derive(Clone, Default)]
 struct Service {
     asked: Arc<Mutex<Asked>>,
     deliveries: Arc<Mutex<Vec<Delivery>>>,
+    mood: Arc<Mood>,
 }
 
 pub(crate) struct Fake {
@@ -125,6 +139,28 @@ impl Fake {
 
     pub(crate) fn asked(&self) -> std::sync::MutexGuard<'_, Asked> {
         self.service.asked.lock().unwrap()
+    }
+
+    /// Refuses every message of a stream from now on.
+    pub(crate) fn refuse_all(&self) {
+        self.service.mood.refuse_all.store(true, Ordering::Relaxed);
+    }
+
+    /// Refuses every publish from now on, for want of the right key.
+    pub(crate) fn want_key(&self) {
+        self.service.mood.want_key.store(true, Ordering::Relaxed);
+    }
+
+    /// A purge of the queue "slow" is not answered before this.
+    pub(crate) fn finish_slow_purge(&self) {
+        self.service.mood.slow_purge.notify_one();
+    }
+
+    /// What is to be delivered has no tokens, as what is peeked at.
+    pub(crate) fn forget_tokens(&mut self) {
+        for delivery in self.service.deliveries.lock().unwrap().iter_mut() {
+            delivery.delivery_token.clear();
+        }
     }
 
     /// Runs `boltq` against this server.
@@ -209,6 +245,10 @@ impl QueueService for Service {
             .get("x-api-key")
             .map(|key| key.to_str().unwrap().to_owned());
         asked.keys.push(key);
+        if self.mood.want_key.load(Ordering::Relaxed) {
+            let info = ErrorDetails::with_error_info("UNAUTHENTICATED", "boltq", std::collections::HashMap::new());
+            return Err(Status::with_error_details(Code::Unauthenticated, "unauthorized", info));
+        }
         asked.published.push(request.into_inner());
         Ok(Response::new(PublishResponse {
             message_id: vec![1; 16].into(),
@@ -224,13 +264,14 @@ impl QueueService for Service {
         let mut next = requests.message().await?;
         let (responses, receiver) = unbounded_channel();
         let asked = self.asked.clone();
+        let refuse_all = self.mood.refuse_all.load(Ordering::Relaxed);
         tokio::spawn(async move {
             for batch in 1.. {
                 let Some(request) = next else { break };
                 if request.messages.iter().any(|message| message.payload == BREAK) {
                     break;
                 }
-                let refused = |message: &boltq_proto::r#type::v1::Message| message.payload == REFUSED;
+                let refused = |message: &boltq_proto::r#type::v1::Message| refuse_all || message.payload == REFUSED;
                 let response = PublishStreamResponse {
                     batch,
                     // A server gives ids only when a majority has the messages.
@@ -300,8 +341,19 @@ impl QueueService for Service {
         Ok(Response::new(NackResponse { settled, failures }))
     }
 
-    async fn extend_lease(&self, _: Request<ExtendLeaseRequest>) -> Answer<ExtendLeaseResponse> {
-        Err(Status::unimplemented("not asked by any command"))
+    /// Leases whose token begins with 0 have ended.
+    async fn extend_lease(&self, request: Request<ExtendLeaseRequest>) -> Answer<ExtendLeaseResponse> {
+        let request = request.into_inner();
+        let lost = request.delivery_tokens.iter().filter(|token| token.starts_with(&[0]));
+        let failures: Vec<_> = lost
+            .map(|token| SettleFailure {
+                token: token.clone(),
+                reason: SettleFailureReason::LeaseLost.into(),
+            })
+            .collect();
+        let extended = (request.delivery_tokens.len() - failures.len()) as u32;
+        self.asked.lock().unwrap().extended.push(request);
+        Ok(Response::new(ExtendLeaseResponse { extended, failures }))
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Answer<PeekResponse> {
@@ -313,7 +365,14 @@ impl QueueService for Service {
     }
 
     async fn purge_queue(&self, request: Request<PurgeQueueRequest>) -> Answer<PurgeQueueResponse> {
-        match request.into_inner().queue.as_str() {
+        let queue = request.into_inner().queue;
+        self.asked.lock().unwrap().purged.push(queue.clone());
+        match queue.as_str() {
+            "slow" => {
+                self.mood.slow_purge.notified().await;
+                Ok(Response::new(PurgeQueueResponse { purged: 1 }))
+            }
+            "empty" => Ok(Response::new(PurgeQueueResponse { purged: 0 })),
             "email_jobs" => Ok(Response::new(PurgeQueueResponse { purged: 1204 })),
             other => Err(not_found(other)),
         }
@@ -371,7 +430,9 @@ impl QueueService for Service {
     }
 
     async fn delete_queue(&self, request: Request<DeleteQueueRequest>) -> Answer<DeleteQueueResponse> {
-        let deleted_messages = if request.into_inner().if_empty { 0 } else { 7 };
+        let request = request.into_inner();
+        let deleted_messages = if request.if_empty { 0 } else { 7 };
+        self.asked.lock().unwrap().deleted.push(request.queue);
         Ok(Response::new(DeleteQueueResponse { deleted_messages }))
     }
 
@@ -394,7 +455,12 @@ impl QueueService for Service {
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Answer<GetQueueResponse> {
         let request = request.into_inner();
         self.looked(request.linearizable);
-        let queue = Some(queue(&request.queue));
+        let queue = match request.queue.as_str() {
+            "new" => return Err(not_found("new")),
+            "empty" => Queue::default(),
+            name => queue(name),
+        };
+        let queue = Some(queue);
         Ok(Response::new(GetQueueResponse { queue }))
     }
 }

@@ -4,6 +4,7 @@
 //! of these types has a version in its first bytes.
 
 pub mod codec;
+pub mod histogram;
 mod ids;
 pub mod limits;
 mod machine;

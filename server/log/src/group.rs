@@ -396,6 +396,24 @@ impl GroupLog {
         files.len() as u64 > ENTRY_FILES_MAX
     }
 
+    /// The last entry of those that lie more than `bytes` behind the end of the log, whichever groups wrote what is in between.
+    /// As long as such entries are there, no file after them goes, be they ever so few.
+    pub fn last_far_behind(&self, bytes: u64) -> Option<LogIndex> {
+        let Store::Disk(disk) = &self.plane().store else {
+            return None;
+        };
+        let files = (bytes / self.plane().config.wal_file_bytes).max(1);
+        let end = disk.wal.head().file();
+        let near = FileId(end.0.saturating_sub(u32::try_from(files).unwrap_or(u32::MAX)));
+        let raft = self.group.raft.lock();
+        let first = raft.table.get(LogIndex(raft.table.first()?))?;
+        if first.key.file >= near {
+            return None;
+        }
+        let far = raft.table.newest_first().find(|(_, slot)| slot.key.file < near);
+        far.map(|(index, _)| LogIndex(index))
+    }
+
     /// The newest checkpoint that is durable.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         self.group.saved.lock().newest()

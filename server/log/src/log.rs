@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use boltq_core::GroupId;
+use boltq_core::histogram::Distribution;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -221,6 +222,14 @@ impl Log {
             Store::Disk(disk) => disk.add_usage(&mut usage),
         }
         usage
+    }
+
+    /// How long the device took to sync, since the log was opened. In memory mode there is nothing to sync.
+    pub fn syncs(&self) -> Distribution {
+        match &self.owner.plane.store {
+            Store::Memory(_) => Distribution::default(),
+            Store::Disk(disk) => disk.wal.syncs.get(),
+        }
     }
 
     /// Writes and syncs what waits, ends the threads and gives the directory back. What is appended later fails.

@@ -32,6 +32,7 @@ impl Dispatch {
             queue: id,
             attempts: window.attempts(place.seq.0),
             consumer: lease.map(|lease| lease.consumer),
+            held_ms: lease.map(|lease| now.since(lease.began)),
             expired: self.notes.expired(place, now),
         };
         if claim.expired {
@@ -154,6 +155,7 @@ impl Dispatch {
                     queue: id,
                     attempts: window.attempts(seq),
                     consumer: Some(ended.consumer),
+                    held_ms: None,
                     expired: self.notes.expired(place, now),
                 }
             }));

@@ -49,6 +49,8 @@ pub struct Claim {
     /// Who held it. `None` if nobody did, because the lease had ended: an acknowledgement is then still right, but a
     /// failure was counted already when the lease ended, and should not be counted again.
     pub consumer: Option<ConsumerId>,
+    /// How long its consumer had held it when it came back with it, in milliseconds; `None` if it did not, or nobody held it.
+    pub held_ms: Option<u64>,
     /// Whether its time to live is known to be over: it is to be expired, whatever was intended.
     pub expired: bool,
 }

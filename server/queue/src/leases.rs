@@ -19,6 +19,8 @@ use crate::place::{ConsumerId, LeaseNo, Place};
 pub(crate) struct Lease {
     pub(crate) number: LeaseNo,
     pub(crate) consumer: ConsumerId,
+    /// When it began.
+    pub(crate) began: Millis,
     seq: u64,
     key: RunKey,
     run: LeaseRun,
@@ -38,6 +40,7 @@ struct LeaseRun {
     /// Of `first`.
     number: u64,
     consumer: ConsumerId,
+    began: Millis,
     ends: Millis,
 }
 
@@ -81,13 +84,20 @@ impl Leases {
     }
 
     /// Leases messages that nobody holds and returns the number of the first one.
-    pub(crate) fn add(&mut self, stream: StreamId, range: &Range<u64>, consumer: ConsumerId, ends: Millis) -> LeaseNo {
+    pub(crate) fn add(
+        &mut self,
+        stream: StreamId,
+        range: &Range<u64>,
+        consumer: ConsumerId,
+        (began, ends): (Millis, Millis),
+    ) -> LeaseNo {
         let number = self.next;
         self.next += range.end - range.start;
         let run = LeaseRun {
             first: range.start,
             number,
             consumer,
+            began,
             ends,
         };
         self.insert((stream, range.end - 1), run);
@@ -120,6 +130,7 @@ impl Leases {
         Some(Lease {
             number: LeaseNo(run.number + ahead),
             consumer: run.consumer,
+            began: run.began,
             seq: place.seq.0,
             key,
             run,
@@ -255,8 +266,11 @@ mod tests {
 
     fn leases() -> Leases {
         let mut leases = Leases::new(LeaseNo(100));
-        assert_eq!(leases.add(STREAM, &(1..11), ANN, Millis(50)), LeaseNo(100));
-        assert_eq!(leases.add(STREAM, &(11..13), BOB, Millis(40)), LeaseNo(110));
+        assert_eq!(leases.add(STREAM, &(1..11), ANN, (Millis(7), Millis(50))), LeaseNo(100));
+        assert_eq!(
+            leases.add(STREAM, &(11..13), BOB, (Millis(8), Millis(40))),
+            LeaseNo(110)
+        );
         leases
     }
 
@@ -294,7 +308,8 @@ mod tests {
         let lease = leases.get(at(5)).unwrap();
         leases.extend(&lease, Millis(90));
         assert!(leases.get(at(13)).is_none());
-        assert_eq!(leases.get(at(5)).unwrap().number, LeaseNo(104));
+        let extended = leases.get(at(5)).unwrap();
+        assert_eq!((extended.number, extended.began), (LeaseNo(104), Millis(7)));
         assert_eq!(leases.check().len(), 12);
         let mut ended = Vec::new();
         while let Some(part) = leases.take_ended(Millis(60), 99) {

@@ -19,14 +19,15 @@ use crate::window::Window;
 struct Loan<'a> {
     leases: &'a mut Leases,
     consumer: ConsumerId,
-    ends: Millis,
+    /// From when until when.
+    time: (Millis, Millis),
     left: usize,
     out: &'a mut Vec<Leased>,
 }
 
 impl Loan<'_> {
     fn add(&mut self, stream: StreamId, window: &Window, range: &Range<u64>) {
-        let LeaseNo(first) = self.leases.add(stream, range, self.consumer, self.ends);
+        let LeaseNo(first) = self.leases.add(stream, range, self.consumer, self.time);
         let failed = !window.failed.is_empty();
         self.out.extend(range.clone().zip(first..).map(|(seq, number)| Leased {
             place: Place::new(stream, seq),
@@ -46,7 +47,7 @@ impl Dispatch {
         machine: &Machine,
         id: QueueId,
         consumer: ConsumerId,
-        ends: Millis,
+        time: (Millis, Millis),
         max: usize,
         out: &mut Vec<Leased>,
     ) {
@@ -59,7 +60,7 @@ impl Dispatch {
         let mut loan = Loan {
             leases: &mut self.leases,
             consumer,
-            ends,
+            time,
             left: max,
             out,
         };

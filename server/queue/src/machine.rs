@@ -4,7 +4,7 @@
 //! anything, so that one which cannot be read leaves the state as it was.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use boltq_core::{Applied, DecodeError, IdSalt, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
@@ -80,6 +80,12 @@ impl Queue {
             leased: 0,
             delayed,
         }
+    }
+
+    /// Number of messages that were ever put into it.
+    pub(crate) fn published(&self) -> u64 {
+        let streams = self.windows.iter().flatten();
+        streams.map(|window| window.head - Seq::FIRST.0).sum()
     }
 
     /// Takes settings of its own instead of those that it had.
@@ -164,6 +170,13 @@ impl Machine {
     /// All queues in the byte order of their names.
     pub fn queues(&self) -> impl Iterator<Item = (&str, QueueId)> {
         self.names.iter().map(|(name, id)| (&**name, *id))
+    }
+
+    /// Those whose names are behind this one.
+    pub(crate) fn queues_after(&self, name: Option<&str>) -> impl Iterator<Item = (&Arc<str>, QueueId)> {
+        let after = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.names.range::<str, _>((after, Bound::Unbounded));
+        behind.map(|(name, id)| (name, *id))
     }
 
     pub(crate) fn queue_at(&self, queue: QueueId) -> Option<&Queue> {

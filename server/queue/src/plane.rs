@@ -7,11 +7,13 @@
 //! [`Plane::apply`] of that command ends the claim, or [`Plane::unclaim`] does. A proposal whose fate is unknown has to
 //! keep its claim until the leadership ends.
 
+use std::sync::Arc;
+
 use boltq_core::{Applied, DecodeError, MessageId, Millis, StateMachine, Term};
 
 use crate::delivery::{Claim, ClaimError, Handle, Leased};
 use crate::dispatch::Dispatch;
-use crate::machine::Machine;
+use crate::machine::{Machine, Queue};
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
 use crate::settings::Settings;
@@ -133,7 +135,8 @@ impl Plane {
         out: &mut Vec<Leased>,
     ) {
         if let Some(dispatch) = &mut self.dispatch {
-            dispatch.lease(&self.machine, queue, consumer, now.plus(lease_ms), max, out);
+            let time = (now, now.plus(lease_ms));
+            dispatch.lease(&self.machine, queue, consumer, time, max, out);
         }
     }
 
@@ -305,6 +308,19 @@ impl Plane {
         self.machine
             .queues()
             .map(|(name, id)| (name, id, self.stats(id).unwrap_or_default()))
+    }
+
+    /// As [`Plane::queues`], those behind a name, to look at some of them at a time.
+    pub fn queues_after(&self, name: Option<&str>) -> impl Iterator<Item = (&Arc<str>, QueueId, QueueStats)> {
+        let queues = self.machine.queues_after(name);
+        queues.map(|(name, id)| (name, id, self.stats(id).unwrap_or_default()))
+    }
+
+    /// Messages that were ever put into a queue, those included that were moved there.
+    #[must_use]
+    pub fn published(&self, queue: QueueId) -> u64 {
+        let queue = self.machine.queue_at(queue);
+        queue.map_or(0, Queue::published)
     }
 
     /// Figures over all queues since the group was created.

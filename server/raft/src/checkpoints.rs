@@ -32,8 +32,9 @@ impl<H: GroupHandler> Inner<H> {
                     // After a start that may be one of many, none of which lasted until a checkpoint was due.
                     let many_files = applied > 0 && !looked && self.clone().lies_in_many_files().await;
                     looked |= applied > 0;
+                    let holds_back = self.clone().holds_back_files().await;
                     // On a full device every file counts that a checkpoint makes up for.
-                    if (self.log.space() == Space::Ample || applied == covered) && !many_files {
+                    if (self.log.space() == Space::Ample || applied == covered) && !many_files && !holds_back {
                         continue;
                     }
                     covered = applied;
@@ -50,6 +51,24 @@ impl<H: GroupHandler> Inner<H> {
     async fn lies_in_many_files(self: Arc<Self>) -> bool {
         let looking = blocking(move || self.log.lies_in_many_files());
         looking.await.unwrap_or(false)
+    }
+
+    /// Whether entries of this group are in the way of files that others have filled since. A group that is quiet never gets to
+    /// a checkpoint that is due, and would keep the whole log by a few bytes.
+    async fn holds_back_files(self: Arc<Self>) -> bool {
+        let far_bytes = self.far_bytes();
+        if self.log.bytes_since_checkpoint() < far_bytes {
+            return false;
+        }
+        let looking = blocking(move || self.log.last_far_behind(far_bytes).is_some());
+        looking.await.unwrap_or(false)
+    }
+
+    /// Entries that lie so many bytes behind the end of the log, which all groups share, are not kept for members that were away.
+    /// It is twice what one group may keep and write before its next checkpoint: one that writes half of the log loses nothing by it.
+    fn far_bytes(&self) -> u64 {
+        let own = self.config.checkpoint_interval_bytes;
+        own.saturating_add(self.config.kept_entries_bytes).saturating_mul(2)
     }
 
     /// Whether it was written.
@@ -115,6 +134,7 @@ impl<H: GroupHandler> Inner<H> {
             self.config.kept_entries_bytes
         };
         let upto = self.log.before_last_bytes(kept_bytes);
+        let upto = upto.max(self.log.last_far_behind(self.far_bytes()));
         match upto.map(|upto| upto.min(index)) {
             Some(upto) => self.raft.trigger().purge_log(upto.0).await,
             None => Ok(()),

@@ -240,7 +240,7 @@ impl<H: GroupHandler> Group<H> {
         )
         .await
         .map_err(|error| raft_error(config.group, &error))?;
-        let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock);
+        let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock, progress.clone());
         let inner = Arc::new(Inner {
             in_sync: InSync::new(config.min_in_sync),
             config,

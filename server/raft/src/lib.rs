@@ -47,7 +47,7 @@ pub use entry::{Command, Commands, Joint, Proposal};
 pub use error::{ApplyError, GroupError, InSyncError, MembershipError, ProposeError, ReadError};
 pub use group::{Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
-pub use metrics::{CLASS_ENDS, Durations, GroupFigures, Snapshots};
+pub use metrics::{GroupFigures, Snapshots};
 pub use network::NoPeers;
 pub use proposer::Admitted;
 pub use runtime::{blocking, spawn};

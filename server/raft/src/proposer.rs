@@ -17,10 +17,12 @@ use boltq_log::ENTRY_BYTES_MAX;
 use openraft::errors::ClientWriteError;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::early::{Aftermath, Early, Logged, Seat, Watcher};
 use crate::entry::{Proposal, Share, pack};
 use crate::error::ProposeError;
+use crate::group::Progress;
 use crate::types::{EntryData, Reply, WriteResult};
 
 /// One entry is being synced, one is being applied, and one is ready to be written when the sync ends; more would only
@@ -144,6 +146,7 @@ struct Shared<O> {
     closed: AtomicBool,
     /// Proposals are refused: this node may lead, but should not.
     suspended: AtomicBool,
+    progress: Arc<Progress>,
 }
 
 /// Takes the part of the first items out of the outcome of a joined command.
@@ -166,7 +169,12 @@ impl<O> Clone for Proposer<O> {
 }
 
 impl<O: Send + Sync + 'static> Proposer<O> {
-    pub(crate) fn new(proposal_bytes_max: usize, take_share: TakeShare<O>, clock: fn() -> Millis) -> Self {
+    pub(crate) fn new(
+        proposal_bytes_max: usize,
+        take_share: TakeShare<O>,
+        clock: fn() -> Millis,
+        progress: Arc<Progress>,
+    ) -> Self {
         let budget_permits = (proposal_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             shared: Arc::new(Shared {
@@ -180,6 +188,7 @@ impl<O: Send + Sync + 'static> Proposer<O> {
                 budget_permits,
                 closed: AtomicBool::new(false),
                 suspended: AtomicBool::new(false),
+                progress,
             }),
             take_share,
             clock,
@@ -329,8 +338,13 @@ impl<O: Send + Sync + 'static> Proposer<O> {
             .collect();
         let take_share = self.take_share;
         self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
+        self.shared.progress.metrics.entries.record(waiters.len() as u64);
         let flight = Flight(self.shared.clone());
+        let begun = Instant::now();
         let reply = Reply::new(move |result: WriteResult| {
+            if result.is_ok() {
+                flight.0.progress.metrics.commits.record_time(begun.elapsed());
+            }
             drop(flight);
             answer(result, waiters, take_share);
         });

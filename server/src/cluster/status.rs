@@ -30,6 +30,7 @@ fn view(group: &dyn AnyGroup) -> GroupView {
         address: member.peer.address,
         voter: member.voter,
         lag: member.matched.map(|matched| last.saturating_sub(matched.0)),
+        answers: status.leading.then_some(member.answers),
     };
     GroupView {
         name: group_name(group.id()),

@@ -9,6 +9,7 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
+use super::parse::Collector;
 use super::tls::ServerTls;
 use super::{access_keys, duration, kind::Integer};
 use crate::access::KeyEntry;
@@ -34,6 +35,10 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Other nodes.
     pub cluster: ClusterConfig,
+    /// What is counted for whom.
+    pub metrics: MetricsConfig,
+    /// Who is told of traces.
+    pub telemetry: TelemetryConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -183,6 +188,24 @@ pub struct SecurityConfig {
     pub auth_failures_per_minute: u32,
 }
 
+/// Section `metrics`.
+#[derive(Debug, Clone)]
+pub struct MetricsConfig {
+    /// Queues with figures of their own.
+    pub queues_max: usize,
+}
+
+/// Section `telemetry`.
+#[derive(Debug, Clone)]
+pub struct TelemetryConfig {
+    /// What this server is called.
+    pub service_name: String,
+    /// None: there are no traces.
+    pub collector: Option<Collector>,
+    /// Part of the traces that begin here.
+    pub sample_ratio: f64,
+}
+
 /// Section `log`.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
@@ -225,6 +248,14 @@ impl Config {
                 api_key: settings.get(&key::SECURITY_API_KEY)?,
                 keys: access_keys::entries(settings)?,
                 auth_failures_per_minute: number(settings, &key::SECURITY_AUTH_FAILURES_PER_MINUTE)?,
+            },
+            metrics: MetricsConfig {
+                queues_max: number(settings, &key::METRICS_QUEUES_MAX)?,
+            },
+            telemetry: TelemetryConfig {
+                service_name: settings.get(&key::TELEMETRY_SERVICE_NAME)?,
+                collector: settings.get(&key::TELEMETRY_OTLP_ENDPOINT)?,
+                sample_ratio: settings.get(&key::TELEMETRY_OTLP_SAMPLE_RATIO)?,
             },
             log: LogConfig {
                 level: settings.get(&key::LOG_LEVEL)?,

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::access_keys::Entries;
 use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
-use super::kind::{Choice, Integer, Kind, List, Parsed, Secret, Switch, Time};
-use super::parse::{self, Listen};
+use super::kind::{Choice, Integer, Kind, List, Parsed, Ratio, Secret, Switch, Time};
+use super::parse::{self, Collector, Listen};
 use super::secret::ClusterSecret;
 use super::tls::ClientAuth;
 use crate::ack_level::AckLevel;
@@ -95,6 +95,10 @@ const fn text<T>(default: &'static str, parse: fn(&str) -> Option<T>, allowed: &
 
 const fn switch(default: bool) -> Switch {
     Switch { default }
+}
+
+const fn ratio(default: f64) -> Ratio {
+    Ratio { default }
 }
 
 const fn secret<T>(parse: fn(&str) -> Option<T>, allowed: &'static str) -> Secret<T> {
@@ -316,6 +320,18 @@ keys! {
     CLUSTER_STREAM_GROUPS: Integer = "cluster.stream_groups", None,
         integer(0, 0, 64, "groups"),
         "Groups, each with a leader of its own, beside those of the cluster itself and of the queues.";
+    METRICS_QUEUES_MAX: Integer = "metrics.queues_max", None,
+        integer(200, 0, 1_000, "queues"),
+        "Queues that have metrics of their own: those with the most messages and the most to do. All others have them together.";
+    TELEMETRY_SERVICE_NAME: Parsed<String> = "telemetry.service_name", Some("OTEL_SERVICE_NAME"),
+        text("boltq", parse::not_empty, "text that is not empty"),
+        "What this server is called in traces.";
+    TELEMETRY_OTLP_ENDPOINT: Parsed<Option<Collector>> = "telemetry.otlp.endpoint", Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        text("", parse::collector, "`http://host:port`, where a collector takes OTLP over gRPC"),
+        "Where traces go. Empty: there are none.";
+    TELEMETRY_OTLP_SAMPLE_RATIO: Ratio = "telemetry.otlp.sample_ratio", None,
+        ratio(1.0),
+        "Part of the traces that is recorded, of those that begin here. What a client has begun is recorded if the client wants it.";
     LOG_LEVEL: Parsed<LogFilter> = "log.level", Some("BOLTQ_LOG"),
         text("info", parse::filter, "`off`, `error`, `warn`, `info`, `debug`, `trace`, `module=level`; several with commas"),
         "What is logged.";

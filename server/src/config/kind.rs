@@ -120,6 +120,31 @@ impl Kind for Integer {
     }
 }
 
+/// A part of all, from none of it to the whole.
+pub(super) struct Ratio {
+    pub(super) default: f64,
+}
+
+impl Kind for Ratio {
+    type Value = f64;
+
+    fn read(&self, given: &Given) -> Option<f64> {
+        let value = match given {
+            Given::Json(value) => value.as_f64(),
+            Given::Text(text) => text.parse().ok(),
+        };
+        value.filter(|value| (0.0..=1.0).contains(value))
+    }
+
+    fn default_json(&self) -> Value {
+        self.default.into()
+    }
+
+    fn allowed(&self) -> String {
+        "0 to 1".to_owned()
+    }
+}
+
 /// Yes or no.
 pub(super) struct Switch {
     pub(super) default: bool,
@@ -296,6 +321,21 @@ mod tests {
         }
         for wrong in ["", "x", "-1", "65536", "1.0"] {
             assert_eq!(PORT.read(&Given::Text(wrong.into())), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_a_number_from_0_to_1() {
+        let ratio = Ratio { default: 1.0 };
+        for (given, value) in [(json!(0), 0.0), (json!(0.25), 0.25), (json!(1), 1.0)] {
+            assert_eq!(ratio.read(&Given::Json(given)), Some(value));
+            assert_eq!(ratio.read(&Given::Text(value.to_string())), Some(value));
+        }
+        for wrong in [json!(-0.1), json!(1.1), json!("0.5"), json!(null)] {
+            assert_eq!(ratio.read(&Given::Json(wrong.clone())), None, "{wrong}");
+        }
+        for wrong in ["", "x", "-1", "2", "NaN", "inf"] {
+            assert_eq!(ratio.read(&Given::Text(wrong.into())), None, "{wrong}");
         }
     }
 

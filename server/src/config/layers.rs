@@ -171,14 +171,14 @@ impl Settings {
         for (variable, value) in environment {
             // All of ours are text.
             let variable = variable.to_string_lossy();
-            if value.is_empty() || !variable.starts_with("BOLTQ_") {
+            if value.is_empty() {
                 continue;
             }
             if let Some((key, name)) = variables().find(|(_, name)| *name == variable) {
                 let text = value.into_string();
                 let text = text.map_err(|_| ConfigError::NotText { variable: name })?;
                 self.0.insert(key, (Given::Text(text), Origin::Environment(name)));
-            } else if !OTHER_VARIABLES.contains(&&*variable) {
+            } else if variable.starts_with("BOLTQ_") && !OTHER_VARIABLES.contains(&&*variable) {
                 let known = variables().map(|(_, name)| name);
                 let meant = closest(&variable, known).map_or(String::new(), |name| format!("; did you mean {name}?"));
                 warnings.push(format!("the variable {variable} is unknown and has no effect{meant}"));

@@ -1,4 +1,5 @@
-//! What the operator wants, from four places: defaults, a JSON file that may have comments, `BOLTQ_*` variables, flags. Later ones win.
+//! What the operator wants, from four places: defaults, a JSON file that may have comments, variables (`BOLTQ_*`, and `OTEL_*`
+//! where everybody uses those), flags. Later ones win.
 //!
 //! `keys` is the one table of what exists: name, default, range, variable, description. A key is in there only if it
 //! changes something in this version; the few settings that only a variable or a flag has are beside it. `unavailable`
@@ -30,13 +31,14 @@ mod unavailable;
 
 pub use api_key::ApiKey;
 pub use checked::{
-    CacheConfig, Config, LogConfig, LogFormat, PerformanceConfig, PublishConfig, QueueConfig, SecurityConfig,
-    ServerConfig, StorageConfig, StorageMode, StorageSync,
+    CacheConfig, Config, LogConfig, LogFormat, MetricsConfig, PerformanceConfig, PublishConfig, QueueConfig,
+    SecurityConfig, ServerConfig, StorageConfig, StorageMode, StorageSync, TelemetryConfig,
 };
 pub use cluster::{ClusterConfig, ClusterTls};
 pub use error::{ConfigError, Origin};
 pub use flags::{Action, Flags, with_double_dashes};
 pub use layers::{Loaded, load};
+pub use parse::Collector;
 pub use reload::{RELOADABLE, Values};
 pub use secret::ClusterSecret;
 pub use tls::{ClientAuth, ServerTls};

@@ -19,6 +19,13 @@ pub(super) struct Listen {
     pub(super) port: u16,
 }
 
+/// Where traces go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// Host and port, with the scheme before them.
+    pub url: String,
+}
+
 pub(super) fn not_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -65,6 +72,18 @@ pub(super) fn listen(text: &str) -> Option<Listen> {
 pub(super) fn seed(text: &str) -> Option<String> {
     let (_, port) = split(text)?;
     (port != 0).then(|| text.to_owned())
+}
+
+/// The address of a collector; `None` inside if it is empty. A slash at its end is no path.
+pub(super) fn collector(text: &str) -> Option<Option<Collector>> {
+    if text.is_empty() {
+        return Some(None);
+    }
+    let address = text.strip_prefix("http://")?;
+    let address = address.strip_suffix('/').unwrap_or(address);
+    let (_, port) = split(address)?;
+    let url = format!("http://{address}");
+    (port != 0).then_some(Some(Collector { url }))
 }
 
 /// A host that others can dial, without brackets; `None` inside if it is empty.
@@ -162,6 +181,28 @@ mod tests {
         }
         for wrong in ["0.0.0.0", "::", "[::]", "a:9100", "a b", "[a]", " "] {
             assert_eq!(advertised(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_collector_is_a_url_without_a_path() {
+        let url = |text| collector(text).map(|collector| collector.map(|collector| collector.url));
+        assert_eq!(url(""), Some(None));
+        for (written, read) in [
+            ("http://localhost:4317", "http://localhost:4317"),
+            ("http://[::1]:4317/", "http://[::1]:4317"),
+        ] {
+            assert_eq!(url(written), Some(Some(read.to_owned())));
+        }
+        for wrong in [
+            "localhost:4317",
+            "http://a",
+            "http://a:0",
+            "http://a:1/v1",
+            "https://a:1",
+            "http://",
+        ] {
+            assert_eq!(collector(wrong), None, "{wrong}");
         }
     }
 

@@ -374,3 +374,27 @@ fn a_file_that_is_not_there_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn the_collector_of_traces_is_named_as_everywhere_and_others_of_its_variables_are_none_of_ours() {
+    let loaded = environment(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317/"),
+        ("OTEL_SERVICE_NAME", "shop"),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+    ])
+    .unwrap();
+    let telemetry = loaded.config.telemetry;
+    assert_eq!(telemetry.collector.unwrap().url, "http://collector:4317");
+    assert_eq!(telemetry.service_name, "shop");
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert!(
+        loaded
+            .in_effect
+            .contains(r#"telemetry.service_name = "shop"  (OTEL_SERVICE_NAME)"#)
+    );
+    assert!(environment(&[]).unwrap().config.telemetry.collector.is_none());
+    let error = environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317")]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("telemetry.otlp.endpoint = "), "{error}");
+    assert!(error.contains("allowed is `http://host:port`"), "{error}");
+}

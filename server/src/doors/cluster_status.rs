@@ -174,6 +174,7 @@ mod tests {
             address: format!("10.0.0.{id}:9100"),
             voter,
             lag,
+            answers: None,
         }
     }
 

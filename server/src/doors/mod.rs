@@ -13,3 +13,4 @@ mod push;
 mod requests;
 mod statistics;
 pub mod tcp;
+mod traced;

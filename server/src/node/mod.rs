@@ -33,7 +33,8 @@ use crate::plane::QueuePlane;
 use crate::reload::Reloader;
 use crate::service::{Clustering, Kv, Parts, Queues, random};
 use crate::tasks::{expire_subscriptions, run_timer};
-use crate::telemetry::{DoorMetrics, LogHandle};
+use crate::telemetry::trace::{Exporter, Tracer};
+use crate::telemetry::{DoorMetrics, LogHandle, Via};
 use crate::tls::{Dialer, PortTls, TlsError, TlsStore};
 
 /// Proposals that may be on their way at most, in bytes.
@@ -42,6 +43,8 @@ const PROPOSAL_BYTES_MAX: usize = 32 << 20;
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that is alone may take to lead its groups.
 const LEAD_MAX: Duration = Duration::from_secs(30);
+/// How long a node that stops waits for the collector of traces.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
 /// How often a node looks whether its log has failed.
 const FAILURE_POLL: Duration = Duration::from_millis(500);
 
@@ -91,6 +94,9 @@ pub enum NodeError {
         /// What is wrong.
         source: io::Error,
     },
+    /// The collector of traces has no such address.
+    #[error("telemetry.otlp.endpoint: {0}")]
+    Collector(#[from] tonic::transport::Error),
     /// The protos were built wrongly.
     #[error("gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -110,6 +116,10 @@ pub struct Node {
     doors: JoinSet<()>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
+    /// Hands on traces, if there are any.
+    exporter: Option<Exporter>,
+    /// For the last traces to be handed on.
+    flush_max: Duration,
     messaging: SocketAddr,
     admin: SocketAddr,
     access: Arc<Access>,
@@ -167,6 +177,7 @@ impl Node {
                 (group, Some(clustered))
             }
         };
+        let (tracer, exporter) = traces(config)?.unzip();
         let parts = Parts {
             log: log.clone(),
             disk: config.storage.mode == StorageMode::Disk,
@@ -174,6 +185,7 @@ impl Node {
             clustering: Clustering::new(clustered.as_ref().map(|clustered| clustered.cluster.clone())),
             min_ack_level: config.publish.min_ack_level,
             confirm_max: clustered.is_some().then_some(config.cluster.proposal_timeout),
+            tracer,
         };
         let clustering = parts.clustering.clone();
         let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
@@ -202,6 +214,8 @@ impl Node {
             doors: JoinSet::new(),
             tasks,
             stop,
+            exporter,
+            flush_max: config.server.shutdown_grace.min(FLUSH_MAX),
             messaging: addresses.0,
             admin: addresses.1,
             access,
@@ -231,9 +245,16 @@ impl Node {
             self.tasks.spawn(keep_reported(reporter, clustering.clone()));
         }
         let (access, dialer) = (self.access.clone(), Dialer::new(self.tls.clone()));
-        let grpc = grpc::router(queues, kv, clustering, health, (access.clone(), dialer.clone()))?;
+        let grpc = grpc::router(
+            &queues.via(Via::Grpc),
+            kv,
+            clustering,
+            health,
+            (access.clone(), dialer.clone()),
+            metrics.clone(),
+        )?;
         let tcp = tcp::Door::new(
-            queues.clone(),
+            queues.via(Via::Binary),
             clustering.clone(),
             access.clone(),
             dialer,
@@ -256,11 +277,12 @@ impl Node {
             .spawn(acceptor.run(move |stream| port.clone().serve(stream, stop.clone())));
 
         let router = http::router(
-            (queues.clone(), kv.clone()),
+            (queues.via(Via::Http), kv.clone()),
             clustering.clone(),
             access.clone(),
             self.tls.clone(),
             metrics.clone(),
+            &config.metrics,
         );
         let tls = PortTls::admin(self.tls.clone(), &metrics);
         let port = HttpPort::new(router, intake, tls, access);
@@ -336,6 +358,9 @@ impl Node {
         tracing::info!("stopping");
         while self.doors.join_next().await.is_some() {}
         self.tasks.shutdown().await;
+        if let Some(exporter) = self.exporter.take() {
+            exporter.finish(self.flush_max).await;
+        }
         self.group.checkpoint().await;
         self.close().await;
         Ok(())
@@ -471,6 +496,16 @@ async fn departure(config: &Config) -> Result<Departure, NodeError> {
         path: config.storage.data_dir.clone(),
         source,
     })
+}
+
+/// Who makes traces and who hands them on, if anybody is told of them.
+fn traces(config: &Config) -> Result<Option<(Tracer, Exporter)>, NodeError> {
+    let telemetry = &config.telemetry;
+    let Some(collector) = &telemetry.collector else {
+        return Ok(None);
+    };
+    let names = (telemetry.service_name.as_str(), config.cluster.node_id.as_str());
+    Ok(Some(Exporter::start(collector, names, telemetry.sample_ratio)?))
 }
 
 /// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:

@@ -3,6 +3,7 @@
 //! The lock is held for the work of one entry or one request, never over I/O and never over an await. Records are
 //! placed in the log before the lock is released, so whoever sees a message as ready can read it.
 
+mod counts;
 mod defaults;
 mod sharing;
 mod state;
@@ -19,6 +20,7 @@ use boltq_raft::{ApplyError, Command, Commands, GroupHandler};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast};
 
+pub use self::counts::{QueueActivity, QueueCounts};
 pub use self::defaults::DefaultTtls;
 use crate::clock::Sources;
 use crate::hub::Hub;
@@ -30,6 +32,8 @@ pub struct Waiters {
     pub ready: Notify,
     consumers: AtomicU32,
     closed: AtomicBool,
+    /// What has become of its messages.
+    pub counts: QueueCounts,
 }
 
 impl Waiters {
@@ -311,12 +315,17 @@ impl QueuePlane {
     pub fn attach_to(&self, find: impl FnOnce(&Plane) -> Option<QueueId>) -> Option<Attachment> {
         self.with(|plane| {
             let queue = find(plane)?;
-            plane.queue_name(queue)?;
-            let known = self.waiters.read().get(&queue).cloned();
-            let waiters = known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone());
+            let waiters = self.waiters(plane, queue)?;
             waiters.consumers.fetch_add(1, Ordering::Relaxed);
             Some(Attachment { queue, waiters })
         })
+    }
+
+    /// Those of a queue that is there, under the lock that it is deleted under.
+    fn waiters(&self, plane: &Plane, queue: QueueId) -> Option<Arc<Waiters>> {
+        plane.queue_name(queue)?;
+        let known = self.waiters.read().get(&queue).cloned();
+        Some(known.unwrap_or_else(|| self.waiters.write().entry(queue).or_default().clone()))
     }
 
     /// Tells who waits for queues that they are no more, and follows what queues say of messages without a time to live.

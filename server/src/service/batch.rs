@@ -9,8 +9,10 @@ use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_once, 
 use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
+use super::observing::Publishing;
 use crate::clock::Instant;
 use crate::plane::DefaultTtls;
+use crate::telemetry::trace::TraceContext;
 
 /// A message as a door has it.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,7 @@ impl<'a> IdempotencyKey<'a> {
 #[derive(Debug)]
 pub struct PublishBatch {
     received: Instant,
+    publishing: Publishing,
     /// Until when the keys of its messages are remembered.
     remembered: Millis,
     /// What queues say of messages without a time to live.
@@ -69,9 +72,15 @@ pub struct PublishBatch {
 impl PublishBatch {
     /// A batch of messages that were received at `received`, and whose keys are remembered for `dedup_ttl_ms` unless their
     /// queue says otherwise.
-    pub(crate) fn new(received: Instant, dedup_ttl_ms: u64, default_ttls: Option<Arc<DefaultTtls>>) -> Self {
+    pub(super) fn new(
+        received: Instant,
+        dedup_ttl_ms: u64,
+        default_ttls: Option<Arc<DefaultTtls>>,
+        publishing: Publishing,
+    ) -> Self {
         Self {
             received,
+            publishing,
             remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
             default_ttls,
             proposal: Proposal::new(),
@@ -81,6 +90,11 @@ impl PublishBatch {
             messages: 0,
             keyed: 0,
         }
+    }
+
+    /// Says in which trace the call is that brings the messages, before there are any.
+    pub fn called_in(&mut self, context: Option<TraceContext>) {
+        self.publishing.called_in(context);
     }
 
     /// Adds a message for a queue. Messages for one queue in a row share a command.
@@ -101,8 +115,7 @@ impl PublishBatch {
         if !same_queue {
             self.begin(queue);
         }
-        let message = &self.with_ttl(queue, message);
-        record(self.received, message).write(headers, self.proposal.buffer());
+        self.write(queue, message, headers);
         self.in_command += 1;
         self.messages += 1;
         Ok(())
@@ -123,11 +136,24 @@ impl PublishBatch {
         check_size(message, headers.clone())?;
         self.end();
         begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
-        let message = &self.with_ttl(queue, message);
-        record(self.received, message).write(headers, self.proposal.buffer());
+        self.write(queue, message, headers);
         self.messages += 1;
         self.keyed += 1;
         Ok(())
+    }
+
+    fn write<'h>(
+        &mut self,
+        queue: &str,
+        message: &NewMessage<'_>,
+        headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    ) {
+        let message = &self.with_ttl(queue, message);
+        let (record, out) = (record(self.received, message), self.proposal.buffer());
+        match self.publishing.carry(queue, headers.clone()) {
+            None => record.write(headers, out),
+            Some(carried) => record.write(carried.with(headers), out),
+        }
     }
 
     /// The message, with the time to live of its queue if it has none.
@@ -177,7 +203,7 @@ impl PublishBatch {
         self.proposal.len()
     }
 
-    pub(crate) fn into_proposal(mut self) -> Proposal {
+    pub(super) fn into_parts(mut self) -> (Proposal, Publishing) {
         self.end();
         if self.keyed == 0
             && let Ok(count) = u32::try_from(self.messages)
@@ -189,7 +215,7 @@ impl PublishBatch {
                 count,
             });
         }
-        self.proposal
+        (self.proposal, self.publishing)
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::MaxRetry => "max_retry",
             Self::Timeout => "ack_timeout",

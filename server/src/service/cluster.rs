@@ -76,6 +76,8 @@ pub struct MemberView {
     pub voter: bool,
     /// Entries that it lacks; only the leader knows.
     pub lag: Option<u64>,
+    /// Whether it answers; only the leader knows.
+    pub answers: Option<bool>,
 }
 
 impl Clustering {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::error::ServiceError;
 use super::queue::Queues;
+use super::survey::Surveyed;
 
 /// For a node to make sure that what it has is current. An election takes about a second.
 const CATCH_UP_MAX: Duration = Duration::from_secs(5);
@@ -105,13 +106,15 @@ impl Queues {
     /// Statistics of everything.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (all, totals) = self.inner.plane.with(|plane| {
-            let all: Vec<_> = plane
-                .queues()
-                .map(|(name, _, stats)| (name.to_owned(), stats))
-                .collect();
-            (all, plane.totals())
-        });
+        self.stats_of(&self.survey())
+    }
+
+    /// As [`Queues::stats`], for who has looked at the queues already.
+    #[must_use]
+    pub fn stats_of(&self, surveyed: &[Surveyed]) -> Stats {
+        let all = surveyed.iter().map(|queue| (queue.name.to_string(), queue.stats));
+        let all: Vec<_> = all.collect();
+        let totals = self.inner.plane.with(|plane| plane.totals());
         let pending = all.iter().map(|(_, stats)| stats.leased).sum();
         let delayed = all.iter().map(|(_, stats)| stats.delayed).sum();
         let (dead_letters, queues) = all

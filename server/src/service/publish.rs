@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::batch::PublishBatch;
 use super::error::ServiceError;
 use super::managing::limits;
+use super::observing::Publishing;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
 use crate::plane::Answer;
@@ -22,6 +23,7 @@ use crate::plane::Answer;
 pub struct Admitted {
     messages: usize,
     level: AckLevel,
+    publishing: Publishing,
     proposal: boltq_raft::Admitted,
 }
 
@@ -95,10 +97,12 @@ impl Queues {
     /// An empty batch of messages that are received now.
     #[must_use]
     pub fn batch(&self) -> PublishBatch {
+        let received = (self.inner.plane.sources().clock)();
         PublishBatch::new(
-            (self.inner.plane.sources().clock)(),
+            received,
             self.inner.settings.dedup_ttl_ms,
             self.inner.plane.default_ttls(),
+            self.publishing(received),
         )
     }
 
@@ -132,7 +136,8 @@ impl Queues {
             self.check_takes()?;
             self.check_keys()?;
         }
-        self.admit_proposal(messages, batch.into_proposal(), level).await
+        let (proposal, publishing) = batch.into_parts();
+        self.admit_proposal(messages, proposal, publishing, level).await
     }
 
     /// Those on their way are not counted, so there may be a few more.
@@ -151,8 +156,29 @@ impl Queues {
         &self,
         messages: usize,
         proposal: Proposal,
+        publishing: Publishing,
         level: AckLevel,
     ) -> Result<Admitted, ServiceError> {
+        match self.make_room(messages, proposal, level).await {
+            Ok(proposal) => Ok(Admitted {
+                messages,
+                level,
+                publishing,
+                proposal,
+            }),
+            Err(error) => {
+                publishing.answered(self, Err(&error));
+                Err(error)
+            }
+        }
+    }
+
+    async fn make_room(
+        &self,
+        messages: usize,
+        proposal: Proposal,
+        level: AckLevel,
+    ) -> Result<boltq_raft::Admitted, ServiceError> {
         self.check_takes()?;
         // Without a key, the answer could not be given.
         self.salt()?;
@@ -164,11 +190,7 @@ impl Queues {
             let enough = self.inner.group.enough_answer();
             enough.map_err(|error| self.not_in_sync(error, messages))?;
         }
-        Ok(Admitted {
-            messages,
-            level,
-            proposal,
-        })
+        Ok(proposal)
     }
 
     /// Whether this node and enough others have room.
@@ -196,13 +218,29 @@ impl Queues {
     /// Nothing was stored, or with [`ServiceError::Stopped`] and [`ServiceError::NoMajority`] the outcome is unknown. With
     /// [`ServiceError::NotInSync`] the messages were stored.
     pub async fn publish_admitted(&self, admitted: Admitted) -> Result<Published, ServiceError> {
-        match admitted.level {
-            AckLevel::Quorum => self.publish_stored(admitted).await,
-            AckLevel::Leader => self.publish_early(admitted, Early::Logged).await,
+        let Admitted {
+            messages,
+            level,
+            publishing,
+            proposal,
+        } = admitted;
+        let published = match level {
+            AckLevel::Quorum => self.publish_stored(messages, proposal).await,
+            AckLevel::Leader => self.publish_early(messages, proposal, (level, Early::Logged)).await,
             // Nothing else would tell that it goes nowhere.
             AckLevel::None if !self.hears_a_majority() => Err(self.not_leader()),
-            AckLevel::None => self.publish_early(admitted, Early::Accepted).await,
+            AckLevel::None => self.publish_early(messages, proposal, (level, Early::Accepted)).await,
+        };
+        match &published {
+            Err(error) => publishing.answered(self, Err(error)),
+            // Of some that were stored, nothing is said of the others.
+            Ok(Published { ids, refused }) => match refused.first() {
+                Some((_, error)) if ids.is_empty() => publishing.answered(self, Err(error)),
+                _ if level == AckLevel::Quorum => publishing.stored(self, single(ids)),
+                _ => publishing.answered(self, Ok(())),
+            },
         }
+        published
     }
 
     /// [`Queues::admit`], then [`Queues::publish_admitted`], at QUORUM; for who takes a message that was not stored for a
@@ -224,11 +262,11 @@ impl Queues {
         self.is_leading() && self.inner.group.status().leader.is_some()
     }
 
-    async fn publish_stored(&self, admitted: Admitted) -> Result<Published, ServiceError> {
+    async fn publish_stored(&self, messages: usize, proposal: boltq_raft::Admitted) -> Result<Published, ServiceError> {
         let salt = self.salt()?;
-        let mut ids = Vec::with_capacity(admitted.messages);
+        let mut ids = Vec::with_capacity(messages);
         let mut refused = Vec::new();
-        for outcome in self.stored(admitted).await? {
+        for outcome in self.stored(messages, proposal).await? {
             match outcome {
                 Outcome::Published(runs) => ids.extend(runs.places().map(|place| salt.id(place.stream, place.seq))),
                 Outcome::PublishedBefore(place) => {
@@ -259,18 +297,32 @@ impl Queues {
         })
     }
 
+    /// As [`Queues::publish_admitted`], for what was routed.
+    pub(super) async fn route_admitted(
+        &self,
+        admitted: Admitted,
+        id: Option<MessageId>,
+    ) -> Result<Vec<Outcome>, ServiceError> {
+        let stored = self.stored(admitted.messages, admitted.proposal).await;
+        match &stored {
+            Ok(_) => admitted.publishing.stored(self, id),
+            Err(error) => admitted.publishing.answered(self, Err(error)),
+        }
+        stored
+    }
+
     /// Proposes messages, and waits until as many nodes have them as is asked for.
-    pub(super) async fn stored(&self, admitted: Admitted) -> Result<Vec<Outcome>, ServiceError> {
+    async fn stored(&self, messages: usize, proposal: boltq_raft::Admitted) -> Result<Vec<Outcome>, ServiceError> {
         let group = &self.inner.group;
         let wait_from = group.may_wait_for_sync().then(Instant::now);
         let outcome = async {
-            let placed = group.propose_placed(admitted.proposal).await;
+            let placed = group.propose_placed(proposal).await;
             placed.map_err(|error| self.refused(&error))
         };
         let (outcomes, entry) = self.confirmed(outcome).await?;
         if let Some(from) = wait_from {
             let in_sync = self.in_sync(entry, from).await;
-            in_sync.map_err(|error| self.not_in_sync(error, admitted.messages))?;
+            in_sync.map_err(|error| self.not_in_sync(error, messages))?;
         }
         Ok(outcomes.into_iter().filter_map(Answer::queue).collect())
     }
@@ -287,8 +339,13 @@ impl Queues {
         waited.unwrap_or(Err(InSyncError::Unknown { wanted }))
     }
 
-    async fn publish_early(&self, admitted: Admitted, early: Early) -> Result<Published, ServiceError> {
-        let (level, messages) = (admitted.level, admitted.messages as u64);
+    async fn publish_early(
+        &self,
+        messages: usize,
+        proposal: boltq_raft::Admitted,
+        (level, early): (AckLevel, Early),
+    ) -> Result<Published, ServiceError> {
+        let messages = messages as u64;
         let counts = self.inner.publishes.clone();
         let aftermath = move |outcome: Result<Vec<Answer>, ProposeError>| {
             let lost = outcome.map_or(messages, |answers| lost_of(&answers, messages));
@@ -298,7 +355,7 @@ impl Queues {
         };
         let answer = async {
             let group = &self.inner.group;
-            let answer = group.propose_early(admitted.proposal, early, Box::new(aftermath));
+            let answer = group.propose_early(proposal, early, Box::new(aftermath));
             answer.await.map_err(|error| self.refused(&error))
         };
         self.confirmed(answer).await?;
@@ -320,5 +377,13 @@ impl Queues {
         };
         count.fetch_add(messages as u64, Ordering::Relaxed);
         error
+    }
+}
+
+/// The id of a publish that has only one.
+pub(super) fn single(ids: &[MessageId]) -> Option<MessageId> {
+    match ids {
+        [id] => Some(*id),
+        _ => None,
     }
 }

@@ -17,16 +17,21 @@ use super::bury::BURYING_MAX;
 use super::cluster::Clustering;
 use super::error::ServiceError;
 use super::expiry::Expiry;
+use super::observing::{Deliveries, Timings};
 use super::publish::PublishCounts;
 use super::routed::Routing;
 use super::token::DeliveryToken;
 use crate::ack_level::AckLevel;
 use crate::plane::{Answer, Attachment, QueuePlane};
+use crate::telemetry::Via;
+use crate::telemetry::trace::Tracer;
 
 /// The queue plane as the doors use it; clones are cheap and share it.
 #[derive(Clone)]
 pub struct Queues {
     pub(super) inner: Arc<Inner>,
+    /// Whose they are, for figures.
+    pub(super) via: Via,
 }
 
 pub(super) struct Inner {
@@ -53,6 +58,11 @@ pub(super) struct Inner {
     pub(super) expiry: Expiry,
     /// Portions of dead letters that are in memory at a time.
     pub(super) burying: Semaphore,
+    pub(super) timings: Timings,
+    /// None: nobody is told of traces.
+    pub(super) tracer: Option<Tracer>,
+    /// Those of recorded traces.
+    pub(super) deliveries: Deliveries,
 }
 
 /// Left in the prepared files of the log when settling is refused too, in bytes.
@@ -85,6 +95,8 @@ pub struct Parts {
     pub confirm_max: Option<Duration>,
     /// The least that a publisher may ask to wait for.
     pub min_ack_level: AckLevel,
+    /// Who is told of traces, if anybody.
+    pub tracer: Option<Tracer>,
 }
 
 /// Who takes messages: a connection or a stream. What it holds becomes available to others when it is dropped, without
@@ -137,6 +149,7 @@ impl Queues {
             clustering,
             confirm_max,
             min_ack_level,
+            tracer,
         } = parts;
         let routing = Routing::new((plane.sources().random)());
         Self {
@@ -157,7 +170,11 @@ impl Queues {
                 consumers: AtomicU64::new(ConsumerId::FIRST.0),
                 expiry: Expiry::default(),
                 burying: Semaphore::new(BURYING_MAX),
+                timings: Timings::default(),
+                tracer,
+                deliveries: Deliveries::default(),
             }),
+            via: Via::default(),
         }
     }
 

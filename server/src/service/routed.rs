@@ -12,10 +12,12 @@ use boltq_raft::{Joint, Proposal};
 
 use super::batch::{NewMessage, check_size, record};
 use super::error::ServiceError;
+use super::observing::Publishing;
 use super::publish::Admitted;
 use super::queue::Queues;
 use crate::ack_level::AckLevel;
 use crate::clock::Instant;
+use crate::telemetry::trace::TraceContext;
 
 /// The header by which a consumer can tell that messages in several queues are copies of one: the id that the publisher got.
 pub const PUBLISH_ID_HEADER: &str = "boltq-publish-id";
@@ -64,6 +66,7 @@ pub struct RoutedBatch {
     queues: Queues,
     salt: IdSalt,
     received: Instant,
+    publishing: Publishing,
     proposal: Proposal,
     /// That the command at the end is for, while it is a publish to a topic.
     topic: Option<(String, PublishWriter)>,
@@ -73,6 +76,11 @@ pub struct RoutedBatch {
 }
 
 impl RoutedBatch {
+    /// Says in which trace the call is that brings the messages, before there are any.
+    pub fn called_in(&mut self, context: Option<TraceContext>) {
+        self.publishing.called_in(context);
+    }
+
     /// Adds a message to a topic. A delay means nothing to it: who listens gets it at once.
     ///
     /// # Errors
@@ -138,7 +146,17 @@ impl RoutedBatch {
             delay_ns: 0,
             ..*message
         };
-        record(self.received, &message).write_routed(Some(origin), headers, self.proposal.buffer());
+        let destination = match (exchange, &self.topic) {
+            // The default exchange has no name, and the key is that of a queue.
+            (Some(""), _) => routing_key,
+            (Some(exchange), _) => exchange,
+            (None, topic) => topic.as_ref().map_or("", |(topic, _)| topic),
+        };
+        let (record, out) = (record(self.received, &message), self.proposal.buffer());
+        match self.publishing.carry(destination, headers.clone()) {
+            None => record.write_routed(Some(origin), headers, out),
+            Some(carried) => record.write_routed(Some(origin), carried.with(headers), out),
+        }
         let command = self.proposal.commands() - 1;
         self.messages.push((id, command, exchange.map(str::to_owned)));
     }
@@ -196,12 +214,13 @@ impl RoutedBatch {
         }
         let Self {
             queues,
+            publishing,
             proposal,
             messages,
             ..
         } = self;
         let admitted = queues
-            .admit_proposal(messages.len(), proposal, AckLevel::Quorum)
+            .admit_proposal(messages.len(), proposal, publishing, AckLevel::Quorum)
             .await?;
         Ok(AdmittedRouted {
             queues,
@@ -229,7 +248,11 @@ impl AdmittedRouted {
             admitted,
             messages,
         } = self;
-        let outcomes = queues.stored(admitted).await?;
+        let id = match messages.as_slice() {
+            [(id, ..)] => Some(*id),
+            _ => None,
+        };
+        let outcomes = queues.route_admitted(admitted, id).await?;
         let counts = &queues.inner.routing.counts;
         let answer = |(id, command, exchange): (MessageId, usize, Option<String>)| {
             let queues = match outcomes.get(command) {
@@ -261,10 +284,12 @@ impl Queues {
     /// # Errors
     /// This node does not lead, and never knew who does.
     pub fn routed_batch(&self) -> Result<RoutedBatch, ServiceError> {
+        let received = (self.inner.plane.sources().clock)();
         Ok(RoutedBatch {
             queues: self.clone(),
             salt: self.salt()?,
-            received: (self.inner.plane.sources().clock)(),
+            received,
+            publishing: self.publishing(received),
             proposal: Proposal::new(),
             topic: None,
             in_command: 0,

@@ -32,6 +32,17 @@ pub enum Settlement {
     },
 }
 
+impl Settlement {
+    /// As traces call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Nack { dead_letter: false, .. } => "nack",
+            Self::Nack { dead_letter: true, .. } => "dead_letter",
+        }
+    }
+}
+
 /// Claims that are given back when the caller goes away before their command is proposed.
 pub(super) struct Claims<'a> {
     queues: &'a Queues,
@@ -93,11 +104,14 @@ impl Queues {
             claims,
             expired,
         } = self.claim(how, handles);
+        self.count_holds(&claims);
+        let settling = self.trace_settling(how.name(), claims.iter());
         let settled = async {
             match how {
                 Settlement::Ack => {
                     let places = claims.iter().map(|claim| claim.place).collect();
                     self.finish(Settle::Ack, places).await?;
+                    self.inner.plane.count_acked(claims.iter().map(|claim| claim.queue));
                     Ok(())
                 }
                 Settlement::Nack { delay, dead_letter } => {
@@ -108,6 +122,9 @@ impl Queues {
             }
         };
         let (settled, expired) = futures_util::future::join(settled, self.expire(&expired)).await;
+        if let Some(settling) = settling {
+            settling.end(self, settled.as_ref().err());
+        }
         settled?;
         if let Err(error) = expired {
             // They are found to be over again by whoever comes upon them next.
@@ -235,10 +252,14 @@ impl Queues {
     /// Why it could not be stored, and for how many: those messages are available again, without the attempt.
     pub async fn fail_timed_out(&self, claims: Vec<Claim>) -> Result<(), (ServiceError, usize)> {
         self.inner.plane.freed(claims.iter().filter_map(|claim| claim.consumer));
+        let settling = self.trace_settling(Reason::Timeout.text(), claims.iter());
         let (expired, failed): (Vec<_>, Vec<_>) = claims.into_iter().partition(|claim| claim.expired);
         let expired: Vec<_> = expired.iter().map(|claim| claim.place).collect();
         let failed = self.fail(&failed, None, None, Reason::Timeout);
         let (failed, removed) = futures_util::future::join(failed, self.expire(&expired)).await;
+        if let Some(settling) = settling {
+            settling.end(self, failed.iter().find_map(|failed| failed.as_ref().err()));
+        }
         let mut errors: Vec<_> = failed.into_iter().filter_map(Result::err).collect();
         if let Err(error) = removed {
             errors.extend(expired.iter().map(|_| error.clone()));

@@ -20,6 +20,7 @@ use super::error::ServiceError;
 use super::expiry::{Expired, LOOK_AHEAD_MESSAGES};
 use super::queue::{Consumer, Delivery, Queues};
 use super::token::DeliveryToken;
+use crate::clock;
 use crate::plane::Attachment;
 
 /// Records in one answer, in bytes: clients refuse messages over 4 MiB unless they are told otherwise.
@@ -68,7 +69,7 @@ impl Queues {
         let attachment = self.attach(queue).await?;
         if wait.is_zero() {
             let room = room().await;
-            let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
+            let deliveries = self.take(consumer, &attachment, max, lease).await?;
             return Ok((!deliveries.is_empty()).then_some((deliveries, room)));
         }
         let waiting = self.next_deliveries(consumer, &attachment, max, lease, room);
@@ -95,7 +96,7 @@ impl Queues {
             // Registered before looking, so that what becomes ready in between is not missed.
             let ready = attachment.waiters.ready.notified();
             let room = room().await;
-            let deliveries = self.take(consumer, attachment.queue, max, lease).await?;
+            let deliveries = self.take(consumer, attachment, max, lease).await?;
             if !deliveries.is_empty() {
                 return Ok((deliveries, room));
             }
@@ -115,11 +116,11 @@ impl Queues {
     async fn take(
         &self,
         consumer: &Consumer,
-        queue: QueueId,
+        attachment: &Attachment,
         max: usize,
         lease: Option<Duration>,
     ) -> Result<Vec<Delivery>, ServiceError> {
-        let plane = &self.inner.plane;
+        let (plane, queue) = (&self.inner.plane, attachment.queue);
         if !plane.is_leading() {
             return Err(self.not_leader());
         }
@@ -134,6 +135,7 @@ impl Queues {
             lease_ms,
         };
         let (mut walked, mut expiring) = (0, Vec::new());
+        let begun_ns = self.look_begins();
         loop {
             let found = self.look(look).await?;
             if found.looked == 0 {
@@ -144,9 +146,17 @@ impl Queues {
             if !found.deliveries.is_empty() {
                 self.confirm_lease(&found.deliveries).await?;
                 // Nobody has to wait until what is over is gone.
-                plane
-                    .consumed
-                    .fetch_add(found.deliveries.len() as u64, Ordering::Relaxed);
+                let delivered = found.deliveries.len() as u64;
+                plane.consumed.fetch_add(delivered, Ordering::Relaxed);
+                attachment
+                    .waiters
+                    .counts
+                    .delivered
+                    .fetch_add(delivered, Ordering::Relaxed);
+                self.count_waits(&found.deliveries, found.read);
+                if let Some(begun_ns) = begun_ns {
+                    self.trace_deliveries(queue, &found.deliveries, begun_ns);
+                }
                 return Ok(found.deliveries);
             }
             expiring.extend(expiry);
@@ -199,8 +209,10 @@ impl Queues {
         let records = self.records(&held.leased).await?;
         let salt = self.salt()?;
         // Not before it was read: reading may have taken longer than the message had to live.
-        let now = plane.now();
+        let read_at = (plane.sources().clock)();
+        let now = read_at.millis();
         let mut found = Found {
+            read: read_at,
             looked: held.leased.len(),
             lives: false,
             deliveries: Vec::new(),
@@ -325,6 +337,8 @@ pub(super) struct Look {
 
 /// What was there.
 pub(super) struct Found<'a> {
+    /// When the records had been read.
+    pub(super) read: clock::Instant,
     /// Messages that were leased for looking.
     pub(super) looked: usize,
     /// Whether one of them lives.

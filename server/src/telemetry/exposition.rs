@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use boltq_core::histogram::{Distribution, Scale};
+
 /// Collects samples and writes them sorted by name, with `HELP` and `TYPE` once for each.
 #[derive(Debug, Default)]
 pub struct Exposition(BTreeMap<&'static str, Family>);
@@ -52,25 +54,25 @@ impl Exposition {
             .push((written(labels), seconds(value)));
     }
 
-    /// How long something took: how many of each class, which is told apart by its upper end, and one class more beyond the
-    /// last end.
+    /// How many values there were in each class, which is told apart by its end, and what they are together.
     pub fn histogram(
         &mut self,
         name: &'static str,
         help: &'static str,
         labels: &[(&str, &str)],
-        (ends, classes): (&[Duration], &[u64]),
-        sum: Duration,
+        values: &Distribution,
     ) {
+        let Scale { ends, per_unit } = values.scale;
+        let shown = |value: u64| (value as f64 / *per_unit as f64).to_string();
         let samples = self.family(name, help, "histogram");
-        let ends = ends.iter().map(|end| seconds(*end)).chain(["+Inf".to_owned()]);
+        let ends = ends.iter().map(|end| shown(*end)).chain(["+Inf".to_owned()]);
         let mut count = 0;
-        for (end, class) in ends.zip(classes) {
+        for (end, class) in ends.zip(values.classes) {
             count += class;
             let labels = [labels, &[("le", end.as_str())]].concat();
             samples.push((format!("_bucket{}", written(&labels)), count.to_string()));
         }
-        samples.push((format!("_sum{}", written(labels)), seconds(sum)));
+        samples.push((format!("_sum{}", written(labels)), shown(values.sum)));
         samples.push((format!("_count{}", written(labels)), count.to_string()));
     }
 
@@ -106,6 +108,9 @@ fn seconds(duration: Duration) -> String {
 }
 
 fn written(labels: &[(&str, &str)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
     let pairs = labels
         .iter()
         .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
@@ -118,6 +123,8 @@ fn escaped(label: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use boltq_core::histogram::{COUNT, Histogram, LATENCY};
+
     use super::*;
 
     #[test]
@@ -128,9 +135,14 @@ mod tests {
         exposition.labelled_gauge("b", "Bees.", &[("hive", "a\"b\\c\nd")], 2);
         exposition.labelled_counter("c", "Crabs.", &[("sea", "north"), ("depth", "9")], 3);
         exposition.labelled_seconds("d", "Ducks.", &[("pond", "one")], Duration::from_millis(1_500));
-        let ends = [Duration::from_micros(250), Duration::from_secs(1)];
-        let sum = Duration::from_millis(12_002);
-        exposition.histogram("e", "Eels.", &[("river", "one")], (&ends, &[2, 0, 1]), sum);
+        let eels = Histogram::new(&LATENCY);
+        for nanos in [100_000, 100_001, 12_000_000_000] {
+            eels.record(nanos);
+        }
+        exposition.histogram("e", "Eels.", &[("river", "one")], &eels.get());
+        exposition.histogram("f", "Foxes.", &[], &Histogram::new(&COUNT).get());
+        let written = exposition.into_text();
+        let (first, histograms) = written.split_once("# HELP e").unwrap();
         let text = r#"# HELP a Ants.
 # TYPE a counter
 a 7
@@ -144,14 +156,25 @@ c{sea="north",depth="9"} 3
 # HELP d Ducks.
 # TYPE d counter
 d{pond="one"} 1.5
-# HELP e Eels.
-# TYPE e histogram
-e_bucket{river="one",le="0.00025"} 2
-e_bucket{river="one",le="1"} 2
-e_bucket{river="one",le="+Inf"} 3
-e_sum{river="one"} 12.002
-e_count{river="one"} 3
 "#;
-        assert_eq!(exposition.into_text(), text);
+        assert_eq!(first, text);
+        for line in [
+            "# TYPE e histogram",
+            r#"e_bucket{river="one",le="0.0001"} 1"#,
+            r#"e_bucket{river="one",le="0.00025"} 2"#,
+            r#"e_bucket{river="one",le="10"} 2"#,
+            r#"e_bucket{river="one",le="30"} 3"#,
+            r#"e_bucket{river="one",le="+Inf"} 3"#,
+            r#"e_sum{river="one"} 12.000200001"#,
+            r#"e_count{river="one"} 3"#,
+            r#"f_bucket{le="65536"} 0"#,
+            "f_sum 0",
+            "f_count 0",
+        ] {
+            assert!(
+                histograms.lines().any(|written| written == line),
+                "{line}\n{histograms}"
+            );
+        }
     }
 }

@@ -13,6 +13,11 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many more.
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
     /// How many so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -33,6 +38,44 @@ impl Gauge {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Through which door a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Via {
+    /// gRPC and gRPC-Web.
+    #[default]
+    Grpc,
+    /// The binary protocol.
+    Binary,
+    /// The admin port.
+    Http,
+}
+
+impl Via {
+    /// All of them, each at the place that it has as a number.
+    pub const ALL: [Self; 3] = [Self::Grpc, Self::Binary, Self::Http];
+
+    /// As it is written in a label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Binary => "binary",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Requests that this node could not answer itself, as another one leads.
+#[derive(Debug, Default)]
+pub struct ForwardCounts {
+    /// Sent on to the leader.
+    pub sent: Counter,
+    /// The leader could not be reached, or did not answer.
+    pub failed: Counter,
+    /// Nobody was known to lead.
+    pub no_leader: Counter,
 }
 
 /// What the doors count.
@@ -58,4 +101,6 @@ pub struct DoorMetrics {
     pub requests_forbidden: Counter,
     /// TLS handshakes of clients that came to nothing.
     pub handshakes_failed: Counter,
+    /// Requests for the leader.
+    pub forwards: ForwardCounts,
 }

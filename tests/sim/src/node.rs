@@ -142,6 +142,7 @@ impl Node {
             clustering: Clustering::default(),
             confirm_max: Some(CONFIRM_MAX),
             min_ack_level: AckLevel::None,
+            tracer: None,
         };
         let queues = Queues::new(group.clone(), plane.clone(), parts, stop.clone());
         let keyed = queues.clone();

@@ -32,6 +32,19 @@ pub(super) struct Figure {
     pub(super) server_cpu_us: f64,
 }
 
+impl Figure {
+    /// Of what was done in a time, and the processor time that it took.
+    pub(super) fn of(messages: u64, elapsed: Duration, cpu: Duration) -> Result<Self, Failure> {
+        if messages == 0 {
+            return Err("no message was answered during the measurement".into());
+        }
+        Ok(Self {
+            rate: messages as f64 / elapsed.as_secs_f64(),
+            server_cpu_us: cpu.as_secs_f64() * 1e6 / messages as f64,
+        })
+    }
+}
+
 /// Quantiles of waiting times.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Latency {
@@ -99,16 +112,10 @@ async fn watch(timing: Timing, servers: &[ProcessStat], meter: &Meter) -> Result
         cpu_used(servers) - cpu_before,
         meter.messages() - before,
     );
-    if messages == 0 {
-        return Err("no message was answered during the measurement".into());
-    }
-    Ok(Figure {
-        rate: messages as f64 / elapsed.as_secs_f64(),
-        server_cpu_us: cpu.as_secs_f64() * 1e6 / messages as f64,
-    })
+    Figure::of(messages, elapsed, cpu)
 }
 
-fn cpu_used(servers: &[ProcessStat]) -> Duration {
+pub(super) fn cpu_used(servers: &[ProcessStat]) -> Duration {
     servers.iter().map(|server| server.usage().cpu).sum()
 }
 

@@ -6,6 +6,8 @@
 //! take turns within a row, and which one comes first changes from run to run, so that a machine that drifts, or a
 //! neighbour that wakes up, meets both. Figures are medians over the runs.
 //!
+//! Load over gRPC on queues comes from `boltq-load`, the generator of `boltq bench`.
+//!
 //! Rows of a cluster stand beside those of a single node instead.
 //!
 //! Every broker run has a fresh server on a fresh directory on the build's disk: no run inherits a backlog, a recycled
@@ -13,10 +15,11 @@
 
 mod bare_grpc;
 mod bare_tcp;
+mod calls;
 mod cluster;
 mod disk;
+mod fanout;
 mod load;
-mod load_delivery;
 mod load_grpc;
 mod load_tcp;
 mod options;

@@ -47,10 +47,8 @@ impl Line {
         row: Row,
         work: &'static str,
         runs: &[Figure],
-        broker: Figure,
-        bare: Figure,
-        target: String,
-        verdict: Verdict,
+        (broker, bare): (Figure, Figure),
+        (target, verdict): (String, Verdict),
     ) -> Self {
         let ratio = broker.rate / bare.rate;
         let rates: Vec<f64> = runs.iter().map(|figure| figure.rate.round()).collect();

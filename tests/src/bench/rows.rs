@@ -10,7 +10,7 @@ use super::options::{BenchOptions, Output};
 use super::report::{Line, Report, Verdict, median, ms, us};
 use super::size::{self, Size};
 use super::target::{Target, Transport};
-use super::{cluster, disk, load_delivery, load_grpc, load_tcp};
+use super::{calls, cluster, disk, fanout, load_grpc, load_tcp};
 use crate::harness::{ServerOptions, use_server_binary};
 
 /// A work that is measured.
@@ -33,6 +33,24 @@ pub enum Row {
     Memory,
     /// Memory and start time.
     Size,
+    /// A topic with 1 live subscriber.
+    #[value(name = "fanout-1")]
+    #[serde(rename = "fanout-1")]
+    Fanout1,
+    /// A topic with 10 live subscribers.
+    #[value(name = "fanout-10")]
+    #[serde(rename = "fanout-10")]
+    Fanout10,
+    /// A topic with 100 live subscribers.
+    #[value(name = "fanout-100")]
+    #[serde(rename = "fanout-100")]
+    Fanout100,
+    /// A topic with 10 durable subscribers.
+    DurableFanout,
+    /// Publishes to a topic exchange of 1,000 bindings, beside unary calls that are only answered.
+    Exchange,
+    /// Values of the cache that are set and read, beside unary calls that are only answered.
+    Kv,
     /// The first row at the leader of three nodes, beside one node.
     ClusterBatches,
     /// One publisher in lock-step at the leader of three nodes, beside one node.
@@ -110,58 +128,25 @@ impl RateRow {
     }
 
     async fn measure(&self, target: &Target, timing: Timing) -> Result<Figure, Failure> {
-        let (address, meter) = (target.address(), Meter::default());
         let bare = matches!(target, Target::Bare(_));
-        let count = meter.clone();
-        match self.row {
-            Row::Singles => {
-                measure(
-                    timing,
-                    &target.stats(),
-                    &meter,
-                    load_grpc::publish(address, 1, 64, count),
-                )
-                .await
-            }
-            Row::Pipelined => {
-                measure(
-                    timing,
-                    &target.stats(),
-                    &meter,
-                    load_tcp::publish(address, 64, 64, count),
-                )
-                .await
-            }
-            Row::LockStep => {
-                measure(
-                    timing,
-                    &target.stats(),
-                    &meter,
-                    load_tcp::publish(address, 64, 1, count),
-                )
-                .await
-            }
-            Row::Delivery if !bare => {
-                measure(
-                    timing,
-                    &target.stats(),
-                    &meter,
-                    load_delivery::publish_and_settle(address, count),
-                )
-                .await
-            }
+        let plan = match self.row {
+            Row::Pipelined => return pipelined(target, timing, 64).await,
+            Row::LockStep => return pipelined(target, timing, 1).await,
+            Row::Singles => load_grpc::publishing(1, 64),
+            Row::Delivery if !bare => load_grpc::delivering(128, 16),
             // A bare transport delivers nothing: the work above it is compared with publishing the same batches.
-            _ => {
-                measure(
-                    timing,
-                    &target.stats(),
-                    &meter,
-                    load_grpc::publish(address, 128, 16, count),
-                )
-                .await
-            }
-        }
+            _ => load_grpc::publishing(128, 16),
+        };
+        let (figure, _) = load_grpc::measure(target, timing, &plan).await?;
+        Ok(figure)
     }
+}
+
+/// 64 connections of the binary protocol, with so many requests unanswered on each.
+async fn pipelined(target: &Target, timing: Timing, depth: usize) -> Result<Figure, Failure> {
+    let meter = Meter::default();
+    let load = load_tcp::publish(target.address(), 64, depth, meter.clone());
+    measure(timing, &target.stats(), &meter, load).await
 }
 
 /// Measures and prints.
@@ -183,6 +168,19 @@ pub async fn run(options: &BenchOptions) -> Result<(), Failure> {
     }
     if options.wants(Row::Size) {
         for line in size_lines(options).await? {
+            report.add(line);
+        }
+    }
+    for audience in fanout::AUDIENCES {
+        if options.wants(audience.row) {
+            report.add(fanout::line(audience, options).await?);
+        }
+    }
+    if options.wants(Row::Exchange) {
+        report.add(calls::exchange_line(options).await?);
+    }
+    if options.wants(Row::Kv) {
+        for line in calls::kv_lines(options).await? {
             report.add(line);
         }
     }
@@ -217,10 +215,8 @@ async fn rate_line(row: &RateRow, options: &BenchOptions) -> Result<Line, Failur
         row.row,
         row.work,
         &brokers,
-        broker,
-        bare,
-        target,
-        Verdict::of(reached),
+        (broker, bare),
+        (target, Verdict::of(reached)),
     ))
 }
 
@@ -254,10 +250,12 @@ async fn latency_line(options: &BenchOptions) -> Result<Line, Failure> {
 }
 
 pub(super) async fn lock_step(target: &Target, timing: Timing) -> Result<Latency, Failure> {
-    let (meter, mut latencies) = (Meter::default(), load_grpc::latencies());
-    let load = load_grpc::publish_in_lock_step(target.address(), meter.clone(), &mut latencies);
-    measure(timing, &target.stats(), &meter, load).await?;
-    Ok(Latency::of(&latencies))
+    let (_, report) = load_grpc::measure(target, timing, &load_grpc::publishing(1, 1)).await?;
+    let waits = report.published.latency_us.ok_or("no waiting time was measured")?;
+    Ok(Latency {
+        p50_us: waits.p50,
+        p99_us: waits.p99,
+    })
 }
 
 async fn size_lines(options: &BenchOptions) -> Result<Vec<Line>, Failure> {

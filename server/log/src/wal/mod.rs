@@ -26,6 +26,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use boltq_core::histogram::{Histogram, LATENCY};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::Clock;
@@ -88,6 +89,8 @@ pub(crate) struct Wal {
     pub(crate) policy: SyncPolicy,
     pub(crate) frames: Arc<DiskFrames>,
     pub(crate) clock: Clock,
+    /// How long the device took to sync.
+    pub(crate) syncs: Histogram,
     /// There are no threads, and this is told that there is work.
     on_work: Option<OnWork>,
 }
@@ -126,6 +129,7 @@ impl Wal {
             policy,
             frames,
             clock,
+            syncs: Histogram::new(&LATENCY),
             on_work,
         }
     }

@@ -282,12 +282,17 @@ impl Writer {
     }
 
     fn sync(&mut self, wal: &Wal) -> Result<(), Failure> {
-        for (id, handle) in std::mem::take(&mut self.dirty) {
+        let (dirty, begun) = (std::mem::take(&mut self.dirty), wal.clock.now());
+        let any = !dirty.is_empty();
+        for (id, handle) in dirty {
             handle.fdatasync().map_err(|error| failure(wal, "sync", id, error))?;
         }
         self.durable = self.end;
         wal.set_durable_file(self.durable.file_id());
         self.synced = wal.clock.now();
+        if any {
+            wal.syncs.record_time(self.synced.saturating_sub(begun));
+        }
         Ok(())
     }
 

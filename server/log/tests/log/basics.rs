@@ -44,6 +44,37 @@ fn entries_come_back_and_a_tail_is_replaced() {
     }
 }
 
+/// By what all groups have written, not by the bytes of the entries themselves.
+#[test]
+fn entries_that_lie_far_behind_the_end_of_the_log_are_known() {
+    const FILE_BYTES: u64 = 64 << 10;
+    let log = Log::open(config(), Arc::new(SimFiles::new())).unwrap();
+    let (quiet, busy) = (log.group(GROUP), log.group(GroupId(2)));
+    let mut written = 0;
+    let mut write = |files: u64| {
+        for _ in 0..files * 4 {
+            written += 1;
+            append(&busy, 1, written, Bytes::from(vec![7; 16 << 10])).unwrap();
+        }
+    };
+    append(&quiet, 1, 1, Bytes::from_static(b"1")).unwrap();
+    append(&quiet, 1, 2, Bytes::from_static(b"2")).unwrap();
+    assert_eq!(quiet.last_far_behind(0), None, "they are at the end");
+    write(10);
+    append(&quiet, 1, 3, Bytes::from_static(b"3")).unwrap();
+    write(3);
+    assert_eq!(quiet.last_far_behind(8 * FILE_BYTES), Some(LogIndex(2)));
+    assert_eq!(quiet.last_far_behind(FILE_BYTES), Some(LogIndex(3)));
+    assert_eq!(quiet.last_far_behind(50 * FILE_BYTES), None);
+    quiet.purge(id(1, 2));
+    assert_eq!(quiet.last_far_behind(8 * FILE_BYTES), None);
+    quiet.purge(id(1, 3));
+    assert_eq!(quiet.last_far_behind(0), None);
+    let memory = Log::open(memory(), Arc::new(SimFiles::new())).unwrap();
+    append(&memory.group(GROUP), 1, 1, Bytes::new()).unwrap();
+    assert_eq!(memory.group(GROUP).last_far_behind(0), None, "it has no files");
+}
+
 #[test]
 fn the_bound_on_bytes_gives_at_least_one_entry() {
     for log in logs() {

@@ -20,6 +20,7 @@ pub(super) enum State {
     Leased {
         consumer: ConsumerId,
         lease: LeaseNo,
+        began: Millis,
         ends: Millis,
     },
     Claimed,
@@ -49,12 +50,13 @@ impl Entry {
         }
     }
 
-    fn claim(&self, consumer: Option<ConsumerId>, now: Millis) -> Claim {
+    fn claim(&self, consumer: Option<ConsumerId>, held_ms: Option<u64>, now: Millis) -> Claim {
         Claim {
             place: self.place,
             queue: self.queue,
             attempts: self.attempts,
             consumer,
+            held_ms,
             expired: self.expires.is_some_and(|expires| expires <= now),
         }
     }
@@ -121,28 +123,33 @@ impl Model {
     }
 
     /// Takes over what the plane has leased; the caller has compared it with `ready`.
-    pub(super) fn lease(&mut self, leased: &[Leased], consumer: ConsumerId, ends: Millis) {
+    pub(super) fn lease(&mut self, leased: &[Leased], consumer: ConsumerId, (began, ends): (Millis, Millis)) {
         for leased in leased {
             let lease = leased.lease;
             let entry = self.get(leased.place).unwrap();
             assert_eq!(leased.attempts, entry.attempts);
-            entry.state = State::Leased { consumer, lease, ends };
+            entry.state = State::Leased {
+                consumer,
+                lease,
+                began,
+                ends,
+            };
         }
     }
 
     pub(super) fn claim(&mut self, handle: Handle, now: Millis) -> Result<Claim, ClaimError> {
         let entry = self.get(handle.place()).ok_or(ClaimError::NotFound)?;
-        let consumer = match (entry.state, handle) {
+        let held = match (entry.state, handle) {
             (State::Done | State::Sleeping, _) => return Err(ClaimError::NotFound),
             (State::Claimed | State::Purging, _) => return Err(ClaimError::LeaseLost),
             (State::Leased { lease: held, .. }, Handle::Token { lease, .. }) if held != lease => {
                 return Err(ClaimError::LeaseLost);
             }
-            (State::Leased { consumer, .. }, _) => Some(consumer),
+            (State::Leased { consumer, began, .. }, _) => Some((consumer, now.since(began))),
             (State::Ready | State::Backoff, _) => None,
         };
         entry.state = State::Claimed;
-        let claim = entry.claim(consumer, now);
+        let claim = entry.claim(held.map(|held| held.0), held.map(|held| held.1), now);
         if claim.expired {
             Err(ClaimError::Expired(claim))
         } else {
@@ -183,7 +190,7 @@ impl Model {
                 State::Backoff if entry.not_before <= now => entry.state = State::Ready,
                 State::Leased { consumer, ends, .. } if ends <= now => {
                     entry.state = State::Claimed;
-                    timed_out.push(entry.claim(Some(consumer), now));
+                    timed_out.push(entry.claim(Some(consumer), None, now));
                 }
                 _ => {}
             }

@@ -332,7 +332,7 @@ impl World {
         assert_eq!(leased.iter().map(|leased| leased.place).collect::<Vec<_>>(), expected);
         let numbers = self.deliveries.iter().chain(&leased).map(|leased| leased.lease);
         assert!(numbers.clone().zip(numbers.skip(1)).all(|(one, next)| one < next));
-        self.model.lease(&leased, consumer, self.now.plus(ms));
+        self.model.lease(&leased, consumer, (self.now, self.now.plus(ms)));
         self.deliveries.extend(leased);
     }
 

@@ -120,6 +120,7 @@ fn a_lease_that_ends_is_a_failed_attempt_and_frees_the_prefetch() {
             queue: fixture.queue("q"),
             attempts: 0,
             consumer: Some(ANN),
+            held_ms: None,
             expired: false,
         })
         .collect();

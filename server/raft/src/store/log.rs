@@ -130,7 +130,7 @@ fn completion(
         Err(error @ AppendError::OutOfSpace { .. }) => *refusal.lock() = Some(error),
         result => {
             let done = result.is_ok();
-            progress.metrics.appends.record(begun.elapsed());
+            progress.metrics.appends.record_time(begun.elapsed());
             if let Some(callback) = callback.lock().take() {
                 callback.io_completed(result.map_err(io::Error::other));
             }

@@ -6,21 +6,15 @@ use std::time::Duration;
 
 use super::support::{Adder, add};
 use boltq_core::{GroupId, Millis, NodeId};
-use boltq_log::{Log, LogConfig, OsFiles, Storage};
+use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Early, Group, GroupConfig, Joint, NoPeers, Proposal, ProposeError};
 use bytes::BufMut;
 
 const GROUP: GroupId = GroupId(1);
 
 async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, Arc<Adder>, Group<Adder>) {
-    let log = Log::open(
-        LogConfig {
-            storage,
-            ..LogConfig::default()
-        },
-        Arc::new(OsFiles),
-    )
-    .unwrap();
+    let opened = tokio::time::timeout(Duration::from_secs(20), open_log(storage));
+    let log = opened.await.expect("nobody has the log");
     let adder = Arc::new(Adder::default());
     let mut group_config = GroupConfig::new(GROUP, NodeId(7), || Millis(1));
     config(&mut group_config);
@@ -29,6 +23,20 @@ async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, 
         .unwrap();
     adder.led().await;
     (log, adder, group)
+}
+
+/// What a group was doing when it was stopped may have the log for a moment more.
+async fn open_log(storage: Storage) -> Log {
+    let config = || LogConfig {
+        storage: storage.clone(),
+        ..LogConfig::default()
+    };
+    loop {
+        match Log::open(config(), Arc::new(OsFiles)) {
+            Err(OpenError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn disk(dir: &Path) -> Storage {

@@ -16,11 +16,26 @@ async fn appends_are_counted_at_every_node_with_the_time_that_they_took() {
     }
     cluster.all_have(10).await;
     let appends = cluster.node(2).group.figures().appends;
-    let count = |classes: [u64; 17]| classes.iter().sum::<u64>();
-    assert!(count(appends.classes) >= count(before.classes) + 10, "{appends:?}");
+    assert!(appends.count() >= before.count() + 10, "{appends:?}");
     assert!(appends.sum > before.sum);
     let (nothing, figures) = (Duration::ZERO, cluster.node(2).group.figures());
     assert_eq!((figures.sent.time, figures.installed.time), (nothing, nothing));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_proposes_counts_entries_with_their_proposals_and_the_time_until_they_were_applied() {
+    let cluster = Cluster::start(2, 0).await;
+    let leader = cluster.leader().await;
+    let before = leader.group.figures();
+    for _ in 0..10 {
+        leader.group.propose(add(&[1])).await.unwrap();
+    }
+    let figures = leader.group.figures();
+    // Each was waited for, so each is an entry.
+    assert_eq!(figures.commits.count() - before.commits.count(), 10);
+    assert!(figures.commits.sum > before.commits.sum);
+    assert_eq!(figures.entries.count() - before.entries.count(), 10);
+    assert_eq!(figures.entries.sum - before.entries.sum, 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ mod cluster;
 mod figures;
 mod leases;
 mod openraft;
+mod quiet;
 mod reads;
 mod room;
 mod support;

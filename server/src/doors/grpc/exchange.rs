@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert;
 use super::error::invalid;
+use crate::doors::traced;
 use crate::service::{
     BindingInfo, ExchangeInfo, ExchangeKind, HeaderRule, NewBinding, NewExchange, Queues, ServiceError,
 };
@@ -115,9 +116,11 @@ impl ExchangeService for ExchangeDoor {
     }
 
     async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
+        let caller = traced::context(&self.queues, request.metadata().as_ref());
         let request = request.into_inner();
         let message = request.message.ok_or_else(|| invalid("message is missing"))?;
         let mut batch = self.queues.routed_batch()?;
+        batch.called_in(caller);
         convert::push_exchange(&mut batch, &request.exchange, &request.routing_key, &message)?;
         let routed = batch.publish().await?.pop().ok_or(ServiceError::Stopped)??;
         Ok(Response::new(PublishResponse {

@@ -24,6 +24,7 @@ use tower::{Layer, Service, service_fn};
 
 use super::error::invalid;
 use crate::service::{Queues, ServiceError};
+use crate::telemetry::{DoorMetrics, ForwardCounts};
 use crate::tls::{Dialer, Stream};
 
 /// Marks a call that a node has passed on.
@@ -74,10 +75,11 @@ pub(super) struct ForwardLayer {
     /// Whether there is a cache.
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl ForwardLayer {
-    pub(super) fn new(queues: Queues, cache: bool, dialer: Dialer) -> Self {
+    pub(super) fn new(queues: Queues, cache: bool, dialer: Dialer, metrics: Arc<DoorMetrics>) -> Self {
         Self {
             queues,
             cache,
@@ -85,6 +87,7 @@ impl ForwardLayer {
                 dialer,
                 channels: Mutex::default(),
             }),
+            metrics,
         }
     }
 }
@@ -98,6 +101,7 @@ impl<S> Layer<S> for ForwardLayer {
             queues: self.queues.clone(),
             cache: self.cache,
             leaders: self.leaders.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 }
@@ -108,6 +112,7 @@ pub(super) struct Forward<S> {
     queues: Queues,
     cache: bool,
     leaders: Arc<Leaders>,
+    metrics: Arc<DoorMetrics>,
 }
 
 impl<S> Service<Request<Body>> for Forward<S>
@@ -131,11 +136,14 @@ where
             || request.headers().contains_key(FORWARDED);
         let leader = if here { String::new() } else { self.queues.leader().0 };
         if leader.is_empty() {
+            if !here && !subscribes {
+                self.metrics.forwards.no_leader.increment();
+            }
             // What only the leader can do, the service refuses.
             return Box::pin(self.inner.call(request));
         }
         let channel = self.leaders.channel(&leader);
-        let queues = self.queues.clone();
+        let (queues, metrics) = (self.queues.clone(), self.metrics.clone());
         let waiting = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, waiting);
         Box::pin(async move {
@@ -147,7 +155,7 @@ where
                     Err(status) => return Ok(status.into_http()),
                 },
             };
-            Ok(pass_on(request, queues, leader, channel).await)
+            Ok(pass_on(request, queues, leader, channel, &metrics.forwards).await)
         })
     }
 }
@@ -169,8 +177,11 @@ async fn pass_on(
     queues: Queues,
     leader: String,
     channel: Result<Channel, String>,
+    counts: &ForwardCounts,
 ) -> Response<Body> {
+    counts.sent.increment();
     let failed = |why: &dyn std::fmt::Display| {
+        counts.failed.increment();
         tracing::debug!(leader, %why, "a call could not be passed on");
         refusal(&leader).into_http::<Body>()
     };

@@ -44,6 +44,7 @@ use self::topic::TopicDoor;
 use crate::access::Access;
 use crate::doors::intake::MessageLayer;
 use crate::service::{Clustering, Kv, Queues};
+use crate::telemetry::DoorMetrics;
 use crate::tls::Dialer;
 
 /// Methods that take a stream of messages.
@@ -65,6 +66,7 @@ pub fn router(
     clustering: &Clustering,
     health: HealthServer<impl Health>,
     (access, dialer): (Arc<Access>, Dialer),
+    metrics: Arc<DoorMetrics>,
 ) -> Result<Router, tonic_reflection::server::Error> {
     let queue = QueueServiceServer::new(QueueDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
@@ -100,7 +102,7 @@ pub fn router(
     Ok(routes
         .into_axum_router()
         .reset_fallback()
-        .route_layer(ForwardLayer::new(queues.clone(), cache, dialer))
+        .route_layer(ForwardLayer::new(queues.clone(), cache, dialer, metrics))
         .route_layer(MessageLayer::new(STREAMS))
         .route_layer(AccessLayer::new(access))
         .route_layer(GrpcWebLayer::new())

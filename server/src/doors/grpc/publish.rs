@@ -18,6 +18,7 @@ use super::convert;
 use super::error::invalid;
 use crate::ack_level::AckLevel;
 use crate::service::{Admitted, PublishBatch, Queues, ServiceError};
+use crate::telemetry::trace::TraceContext;
 
 /// Proposals of one publish stream that may be on their way at once. Beyond it, and when the budget of the group is used
 /// up, the server stops reading, and the flow control of HTTP/2 slows the publisher down.
@@ -29,13 +30,14 @@ const BURST_REQUESTS_MAX: usize = 256;
 
 type Answer = Result<PublishStreamResponse, Status>;
 
-/// Answers the requests of a stream until it ends, one of them is wrong, or the server stops.
-pub(super) fn answers<R>(queues: Queues, requests: R) -> impl Stream<Item = Answer> + Send
+/// Answers the requests of a stream until it ends, one of them is wrong, or the server stops. The stream may be part of a trace.
+pub(super) fn answers<R>(queues: Queues, caller: Option<TraceContext>, requests: R) -> impl Stream<Item = Answer> + Send
 where
     R: Stream<Item = Result<PublishStreamRequest, Status>> + Unpin + Send + 'static,
 {
     let publisher = Publisher {
         queues: queues.clone(),
+        caller,
         requests,
         queue: String::new(),
         batch: 0,
@@ -61,6 +63,7 @@ where
 /// The reading half of a stream.
 struct Publisher<R> {
     queues: Queues,
+    caller: Option<TraceContext>,
     requests: R,
     /// What the last request named.
     queue: String,
@@ -119,6 +122,7 @@ where
             level: AckLevel::Quorum,
             requests: Vec::new(),
         };
+        burst.batch.called_in(self.caller.clone());
         self.take(first, &mut burst);
         while self.end.is_none() && self.held.is_none() && !burst.is_full() {
             let ready = poll_fn(|context| Poll::Ready(self.requests.poll_next_unpin(context))).await;

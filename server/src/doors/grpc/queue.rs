@@ -22,6 +22,7 @@ use super::convert::{self, Handles};
 use super::error::invalid;
 use super::{publish, redrive, settings, subscribe};
 use crate::doors::intake::{Hold, Reader};
+use crate::doors::traced;
 use crate::service::{ANSWER_BYTES_MAX, QueueInfo, Queues, ServiceError, Settlement};
 
 const PEEK_DEFAULT: usize = 10;
@@ -42,9 +43,11 @@ impl QueueDoor {
 #[tonic::async_trait]
 impl QueueService for QueueDoor {
     async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
+        let caller = traced::context(&self.queues, request.metadata().as_ref());
         let request = request.into_inner();
         let message = request.message.ok_or_else(|| invalid("message is missing"))?;
         let mut batch = self.queues.batch();
+        batch.called_in(caller);
         convert::push(&mut batch, &request.queue, &message)?;
         let ids = self.queues.publish(batch).await?;
         let id = ids.first().ok_or(ServiceError::Stopped)?;
@@ -59,7 +62,8 @@ impl QueueService for QueueDoor {
         &self,
         request: Request<Streaming<PublishStreamRequest>>,
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
-        let answers = publish::answers(self.queues.clone(), request.into_inner());
+        let caller = traced::context(&self.queues, request.metadata().as_ref());
+        let answers = publish::answers(self.queues.clone(), caller, request.into_inner());
         Ok(Response::new(Box::pin(answers)))
     }
 

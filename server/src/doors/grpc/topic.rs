@@ -21,9 +21,11 @@ use super::error::{DOMAIN, invalid};
 use super::{convert, queue};
 use crate::doors::intake::{Hold, Reader, StreamRoom};
 use crate::doors::pump::{Item, Taking, pump};
+use crate::doors::traced;
 use crate::service::{
     ANSWER_BYTES_MAX, AdmittedRouted, NewSubscription, Pushes, Queues, ServiceError, SubscriptionEnd,
 };
+use crate::telemetry::trace::TraceContext;
 
 const PAGE_DEFAULT: usize = 100;
 const IN_FLIGHT_DEFAULT: usize = 256;
@@ -50,9 +52,11 @@ impl TopicDoor {
 #[tonic::async_trait]
 impl TopicService for TopicDoor {
     async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
+        let caller = traced::context(&self.queues, request.metadata().as_ref());
         let request = request.into_inner();
         let message = request.message.ok_or_else(|| invalid("message is missing"))?;
         let mut batch = self.queues.routed_batch()?;
+        batch.called_in(caller);
         convert::push_topic(&mut batch, &request.topic, &message)?;
         let routed = batch.publish().await?.pop().ok_or(ServiceError::Stopped)??;
         Ok(Response::new(PublishResponse {
@@ -69,6 +73,7 @@ impl TopicService for TopicDoor {
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
         let publisher = Publisher {
             queues: self.queues.clone(),
+            caller: traced::context(&self.queues, request.metadata().as_ref()),
             requests: request.into_inner(),
             topic: String::new(),
             batch: 0,
@@ -206,6 +211,7 @@ fn ended(end: SubscriptionEnd) -> Status {
 /// The reading half of a publish stream.
 struct Publisher {
     queues: Queues,
+    caller: Option<TraceContext>,
     requests: Streaming<PublishStreamRequest>,
     /// What the last request named.
     topic: String,
@@ -254,6 +260,7 @@ impl Publisher {
         }
         self.batch += 1;
         let mut batch = self.queues.routed_batch()?;
+        batch.called_in(self.caller.clone());
         let mut failures = Vec::new();
         for (index, message) in request.messages.iter().enumerate() {
             if let Err(error) = convert::push_topic(&mut batch, &self.topic, message) {

@@ -1,5 +1,9 @@
 //! `/metrics` of a node that belongs to a cluster.
 
+use std::collections::BTreeSet;
+
+use boltq_core::NodeId;
+
 use super::group_metrics;
 use crate::cluster::{META_GROUP, group_name};
 use crate::doors::cluster_status::name_of;
@@ -12,6 +16,13 @@ pub(super) fn put(out: &mut Exposition, status: &ClusterStatus) {
         "Nodes registered in the cluster.",
         status.nodes.len() as u64,
     );
+    if let Some(fenced) = fenced(status) {
+        out.gauge(
+            "boltq_brokers_fenced",
+            "Nodes that do not answer the leader of a group; only a node that leads one knows.",
+            fenced,
+        );
+    }
     out.gauge(
         "boltq_cluster_removed",
         "1 on a node that was removed from its cluster and serves nothing.",
@@ -27,6 +38,19 @@ pub(super) fn put(out: &mut Exposition, status: &ClusterStatus) {
     for group in &status.groups {
         put_group(out, status, group);
     }
+}
+
+/// How many nodes do not answer, if this one can know.
+fn fenced(status: &ClusterStatus) -> Option<u64> {
+    let members = status.groups.iter().flat_map(|group| &group.members);
+    let known = members.filter_map(|member| Some((member.node, member.answers?)));
+    let known: Vec<_> = known.collect();
+    let silent: BTreeSet<NodeId> = known
+        .iter()
+        .filter(|(_, answers)| !answers)
+        .map(|(node, _)| *node)
+        .collect();
+    (!known.is_empty()).then_some(silent.len() as u64)
 }
 
 fn put_group(out: &mut Exposition, status: &ClusterStatus, group: &GroupView) {

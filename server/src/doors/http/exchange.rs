@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use boltq_core::limits::FRAME_BYTES_MAX;
 
@@ -13,6 +13,7 @@ use super::refusal::{Refusal, members, required, whole};
 use super::router::{AdminDoor, json};
 use crate::doors::exchanges;
 use crate::doors::requests::{BINDING_REQUIRED, Bind, Declare, Delete, NAME_REQUIRED, PublishExchange};
+use crate::doors::traced;
 use crate::service::ServiceError;
 
 type Answer = Result<Response, Refusal>;
@@ -43,13 +44,14 @@ pub(super) async fn unbind(State(door): State<AdminDoor>, body: Body) -> Answer 
     done(exchanges::unbind(&door.queues, &bind).await)
 }
 
-pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer {
+pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: PublishExchange<'_> = members(&body)?;
     let mut batch = door
         .queues
         .routed_batch()
         .map_err(|error| Refusal::of_service(&error))?;
+    batch.called_in(traced::context(&door.queues, &headers));
     exchanges::push_exchange(&mut batch, &publish).map_err(|error| Refusal::of_service(&error))?;
     let answers = batch.publish().await.map_err(|error| Refusal::of_service(&error))?;
     let routed = answers.into_iter().next().unwrap_or(Err(ServiceError::Stopped));

@@ -38,15 +38,24 @@ fn any_node_can(uri: &Uri) -> bool {
 
 pub(super) async fn to_leader(State(door): State<AdminDoor>, request: Request, next: Next) -> Response {
     let here = any_node_can(request.uri()) || door.queues.is_leading() || request.headers().contains_key(FORWARDED);
+    let counts = &door.metrics.forwards;
     match door.clustering.queue_leader_admin().filter(|_| !here) {
-        // What only the leader can do, the service refuses.
-        None => next.run(request).await,
-        Some(leader) => pass_on(request, &leader, &door.dialer())
-            .await
-            .unwrap_or_else(|refused| {
+        None => {
+            if !here {
+                counts.no_leader.increment();
+            }
+            // What only the leader can do, the service refuses.
+            next.run(request).await
+        }
+        Some(leader) => {
+            counts.sent.increment();
+            let passed_on = pass_on(request, &leader, &door.dialer()).await;
+            passed_on.unwrap_or_else(|refused| {
+                counts.failed.increment();
                 tracing::debug!(leader, "a request could not be passed on");
                 refused.into_response()
-            }),
+            })
+        }
     }
 }
 

@@ -1,18 +1,30 @@
 //! `/metrics`: what a group has counted since the start of the node.
 
-use boltq_raft::{CLASS_ENDS, GroupFigures, Snapshots};
+use boltq_raft::{GroupFigures, Snapshots};
 
 use crate::telemetry::Exposition;
 
 pub(super) fn put(out: &mut Exposition, group: &str, figures: &GroupFigures) {
     let label = ("group", group);
-    out.histogram(
-        "boltq_raft_append_seconds",
-        "Appends to the log, from the call until they are as durable as the log is set to be.",
-        &[label],
-        (&CLASS_ENDS, &figures.appends.classes),
-        figures.appends.sum,
-    );
+    for (name, help, values) in [
+        (
+            "boltq_raft_append_seconds",
+            "Appends to the log, from the call until they are as durable as the log is set to be.",
+            &figures.appends,
+        ),
+        (
+            "boltq_raft_commit_seconds",
+            "Entries that this node has proposed, from then until they were committed and applied here.",
+            &figures.commits,
+        ),
+        (
+            "boltq_raft_entry_proposals",
+            "Proposals in each entry that this node has proposed.",
+            &figures.entries,
+        ),
+    ] {
+        out.histogram(name, help, &[label], values);
+    }
     for (direction, snapshots) in [("sent", &figures.sent), ("installed", &figures.installed)] {
         put_snapshots(out, &[label, ("direction", direction)], snapshots);
     }

@@ -7,13 +7,16 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::router::{self, AdminDoor};
-use super::{cache_metrics, cluster_metrics, group_metrics, publish_metrics, routing_metrics, tls_metrics};
+use super::{
+    cache_metrics, cluster_metrics, group_metrics, publish_metrics, routing_metrics, timing_metrics, tls_metrics,
+};
 use crate::cluster::{QUEUE_GROUP, group_name};
 use crate::service::{KvStats, QueueStats, Stats};
 use crate::telemetry::{DoorMetrics, Exposition};
 
 pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -> Response {
-    let stats = door.queues.stats();
+    let surveyed = door.queues.survey();
+    let stats = door.queues.stats_of(&surveyed);
     let cache = door.kv.stats().unwrap_or_default();
     let accept = headers.get(ACCEPT).map_or(&b""[..], |value| value.as_bytes());
     if String::from_utf8_lossy(accept).contains("application/json") {
@@ -21,6 +24,8 @@ pub(super) async fn metrics(State(door): State<AdminDoor>, headers: HeaderMap) -
     }
     let mut exposition = Exposition::default();
     messages(&mut exposition, &stats);
+    door.shown.lock().put(&mut exposition, &surveyed);
+    timing_metrics::put(&mut exposition, &door.queues.timings(), door.queues.trace_counts());
     publish_metrics::put(&mut exposition, door.queues.publish_counts());
     cache_metrics::put(&mut exposition, &cache);
     routing_metrics::put(
@@ -169,6 +174,25 @@ fn doors(out: &mut Exposition, metrics: &DoorMetrics) {
         ("admin", &metrics.admin_connections),
     ] {
         out.labelled_gauge("boltq_connections", open, &[("port", port)], gauge.get());
+    }
+    for (name, help, counter) in [
+        (
+            "boltq_forward_total",
+            "Requests that were passed on to the leader.",
+            &metrics.forwards.sent,
+        ),
+        (
+            "boltq_forward_failed",
+            "Requests for the leader that could not be passed on, or were not answered.",
+            &metrics.forwards.failed,
+        ),
+        (
+            "boltq_forward_no_leader",
+            "Requests for the leader while nobody was known to lead.",
+            &metrics.forwards.no_leader,
+        ),
+    ] {
+        out.counter(name, help, counter.get());
     }
     let refused = "Connections closed at once because there were too many.";
     out.counter(

@@ -13,11 +13,13 @@ mod group_metrics;
 mod health;
 mod metrics;
 mod publish_metrics;
+mod queue_metrics;
 mod refusal;
 mod router;
 mod routing_metrics;
 mod stats;
 mod streamed;
+mod timing_metrics;
 mod tls_metrics;
 mod topic;
 

@@ -6,9 +6,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
+use parking_lot::Mutex;
 
+use super::queue_metrics::Shown;
 use super::{access, cache, cluster, exchange, forward, health, metrics, stats, topic};
 use crate::access::Access;
+use crate::config::MetricsConfig;
 use crate::doors::json::put_string;
 use crate::service::{Clustering, Kv, Queues};
 use crate::telemetry::DoorMetrics;
@@ -23,6 +26,8 @@ pub(super) struct AdminDoor {
     pub(super) access: Arc<Access>,
     pub(super) tls: Option<Arc<TlsStore>>,
     pub(super) metrics: Arc<DoorMetrics>,
+    /// Queues with metrics of their own.
+    pub(super) shown: Arc<Mutex<Shown>>,
 }
 
 impl AdminDoor {
@@ -39,6 +44,7 @@ pub fn router(
     access: Arc<Access>,
     tls: Option<Arc<TlsStore>>,
     metrics: Arc<DoorMetrics>,
+    config: &MetricsConfig,
 ) -> Router {
     let door = AdminDoor {
         queues,
@@ -47,6 +53,7 @@ pub fn router(
         access,
         tls,
         metrics,
+        shown: Arc::new(Mutex::new(Shown::new(config.queues_max))),
     };
     // After the method is known to be right, and before anything else.
     let leads = middleware::from_fn_with_state(door.clone(), forward::to_leader);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use boltq_core::limits::FRAME_BYTES_MAX;
 use futures_util::{Stream, StreamExt, stream};
@@ -19,6 +19,7 @@ use crate::doors::exchanges;
 use crate::doors::pump::{Taking, pump};
 use crate::doors::push;
 use crate::doors::requests::{Publish, TOPIC_REQUIRED};
+use crate::doors::traced;
 use crate::service::{NewSubscription, Pushes, ServiceError};
 
 /// Messages that may wait for a subscriber.
@@ -28,12 +29,13 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 
 type Answer = Result<Response, Refusal>;
 
-pub(super) async fn publish(State(door): State<AdminDoor>, body: Body) -> Answer {
+pub(super) async fn publish(State(door): State<AdminDoor>, headers: HeaderMap, body: Body) -> Answer {
     let body = whole(body, FRAME_BYTES_MAX).await?;
     let publish: Publish<'_> = members(&body)?;
     required(&publish.topic, TOPIC_REQUIRED)?;
     let refusal = |error: ServiceError| Refusal::of_service(&error);
     let mut batch = door.queues.routed_batch().map_err(refusal)?;
+    batch.called_in(traced::context(&door.queues, &headers));
     exchanges::push_topic(&mut batch, &publish).map_err(refusal)?;
     let answers = batch.publish().await.map_err(refusal)?;
     let routed = answers.into_iter().next().unwrap_or(Err(ServiceError::Stopped));

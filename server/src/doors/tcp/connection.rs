@@ -28,7 +28,7 @@ use crate::service::{
     Clustering, Consumer, Delivery, Handle, JoinRequest, PublishBatch, Published, Queues, ServiceError, SettleError,
     Settlement,
 };
-use crate::telemetry::DoorMetrics;
+use crate::telemetry::{DoorMetrics, ForwardCounts};
 use crate::tls::Dialer;
 
 /// Replies gathered before they are written although more requests are waiting.
@@ -96,6 +96,10 @@ impl Door {
         self.limits.idle_write_timeout
     }
 
+    pub(super) fn forwards(&self) -> &ForwardCounts {
+        &self.metrics.forwards
+    }
+
     pub(super) fn is_clustered(&self) -> bool {
         self.clustering.is_enabled()
     }
@@ -104,7 +108,11 @@ impl Door {
     pub(super) fn leader_to_forward_to(&self) -> Option<String> {
         let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
         let leader = wanted.then(|| self.queues.leader().0)?;
-        (!leader.is_empty()).then_some(leader)
+        if leader.is_empty() {
+            self.forwards().no_leader.increment();
+            return None;
+        }
+        Some(leader)
     }
 
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when

@@ -131,10 +131,13 @@ impl Door {
     /// If the connection is to be passed on, and there is somebody who takes it.
     async fn connect_to_leader(&self) -> Option<Stream> {
         let leader = self.leader_to_forward_to()?;
+        let counts = self.forwards();
+        counts.sent.increment();
         let connected = timeout(CONNECT_MAX, connect(&leader, self.dialer())).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => Some(stream),
             Err(error) => {
+                counts.failed.increment();
                 debug!(leader, %error, "the leader cannot be reached; its address is given to the client");
                 None
             }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bench::load::{Failure, Figure, Latency, Meter, measure};
+use crate::bench::load::{Failure, Figure, Latency};
 use crate::bench::load_grpc;
 use crate::bench::options::BenchOptions;
 use crate::bench::report::{Line, Verdict, rate, us};
@@ -11,7 +11,7 @@ use crate::bench::target::Target;
 use crate::harness::ServerOptions;
 
 const BATCH: usize = 128;
-const OUTSTANDING: u64 = 16;
+const OUTSTANDING: usize = 16;
 /// Of the rate of one node, which has all of the machine for itself.
 const RATIO_MIN: f64 = 0.20;
 /// Times the median of one node.
@@ -74,7 +74,7 @@ async fn target(alone: bool) -> Result<Target, Failure> {
 }
 
 async fn batches(target: &Target, options: &BenchOptions) -> Result<Figure, Failure> {
-    let meter = Meter::default();
-    let load = load_grpc::publish(target.address(), BATCH, OUTSTANDING, meter.clone());
-    measure(options.timing(), &target.stats(), &meter, load).await
+    let plan = load_grpc::publishing(BATCH, OUTSTANDING);
+    let (figure, _) = load_grpc::measure(target, options.timing(), &plan).await?;
+    Ok(figure)
 }

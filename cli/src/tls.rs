@@ -77,9 +77,10 @@ impl TlsFailure {
     fn of(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let what_to_do = match inner {
-            Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
-                "; give the certificate of its authority with --ca-file or BOLTQ_CA_FILE"
-            }
+            Some(rustls::Error::InvalidCertificate(
+                // The second one is an authority of the same name with another key.
+                rustls::CertificateError::UnknownIssuer | rustls::CertificateError::BadSignature,
+            )) => "; give the certificate of its authority with --ca-file or BOLTQ_CA_FILE",
             Some(rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidForNameContext { .. })) => {
                 "; say with --tls-server-name which name its certificate has"
             }

@@ -85,7 +85,9 @@ async fn who_has_a_key_that_is_gone_gets_nothing_more_on_any_path() {
         waiting.consume(with_key(consume, CONSUMER)).await
     });
     let mut events = std::net::TcpStream::connect(server.admin()).unwrap();
-    let request = format!("GET /subscribe?topic=news&id=b HTTP/1.1\r\nhost: a\r\nx-api-key: {CONSUMER}\r\n\r\n");
+    let request = format!(
+        "GET /subscribe?topic=news&id=b HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {CONSUMER}\r\n\r\n"
+    );
     std::io::Write::write_all(&mut events, request.as_bytes()).unwrap();
     eventually(WITHIN, "two subscribers", || {
         let stats = http::request(server.admin(), "GET", "/stats", &[("x-api-key", ADMIN)], b"")

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use boltq_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use boltq_proto::cluster::v1::{JoinRequest, LeaveRequest};
 use boltq_proto::queue::v1::GetQueueRequest;
 use boltq_tests::harness::binary::{BinaryClient, command};
 use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message, reason};
 use boltq_tests::harness::{Cluster, ServerOptions, eventually, http};
 use serde_json::{Value, json};
+use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -41,6 +44,13 @@ fn await_removed(cluster: &Cluster, node: usize, before: usize) {
         known.then_some(())
     });
     assert_eq!(lines(cluster, node), before + 1);
+}
+
+/// Waits until the node itself knows that it belongs to the cluster: others know it before.
+fn await_belonging(cluster: &Cluster, node: usize) {
+    eventually(NOTICED_WITHIN, "the node knows that it is a member again", || {
+        reason_of(cluster, node)?.is_empty().then_some(())
+    });
 }
 
 fn lines(cluster: &Cluster, node: usize) -> usize {
@@ -210,4 +220,46 @@ fn a_node_that_leaves_when_it_is_stopped_joins_when_it_is_started() {
         (lines(&cluster, node), reason_of(&cluster, node).as_deref()),
         (0, Some(""))
     );
+}
+
+/// Through any node: who leads it is found by the node that is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_and_the_binary_protocol_let_nodes_go_and_take_them_in() {
+    let mut cluster = Cluster::start_with(3, &ServerOptions::memory());
+    let node = cluster.add(true);
+    cluster.await_settled();
+    let address = cluster.node(node).raft().to_string();
+    let asked = channel(cluster.node(cluster.follower()).messaging()).await.unwrap();
+    let mut grpc = ClusterServiceClient::new(asked);
+    let request = LeaveRequest {
+        node_id: "n4".to_owned(),
+    };
+    let left = grpc.leave(request.clone()).await.unwrap().into_inner();
+    assert_eq!(left.groups.len(), 2, "{:?}", left.groups);
+    assert_eq!(grpc.leave(request).await.unwrap_err().code(), Code::NotFound);
+    cluster.forget(node);
+    await_removed(&cluster, node, 0);
+    let request = JoinRequest {
+        node_id: "n4".to_owned(),
+        address: address.clone(),
+        non_voter: false,
+    };
+    let joined = grpc.join(request).await.unwrap().into_inner().node.unwrap();
+    assert_eq!(joined.node_id, "n4");
+    cluster.remember(node);
+    cluster.await_settled();
+    await_belonging(&cluster, node);
+
+    let mut binary = BinaryClient::connect(cluster.node(cluster.leader()).messaging());
+    let leave = json!({"node_id": "n4"}).to_string();
+    binary.call(command::CLUSTER_LEAVE, &leave).ok();
+    cluster.forget(node);
+    await_removed(&cluster, node, 1);
+    // The binary protocol knows voters only.
+    let join = json!({"node_id": "n4", "addr": address}).to_string();
+    binary.call(command::CLUSTER_JOIN, &join).ok();
+    cluster.remember(node);
+    cluster.await_settled();
+    await_belonging(&cluster, node);
+    assert_eq!(names(&cluster, 0), ["n1", "n2", "n3", "n4"]);
 }

@@ -306,7 +306,7 @@ pub fn use_server_binary(path: PathBuf) {
 pub fn server_binary() -> &'static Path {
     BINARY.get_or_init(|| match std::env::var_os("BOLTQ_SERVER_BIN") {
         Some(path) => std::path::absolute(path).expect("an absolute path"),
-        None => build("boltq-server", "boltq-server"),
+        None => built("boltq-server"),
     })
 }
 
@@ -316,10 +316,17 @@ pub fn server_binary() -> &'static Path {
 /// When it does not build.
 pub fn cli_binary() -> &'static Path {
     static CLI: OnceLock<PathBuf> = OnceLock::new();
-    CLI.get_or_init(|| build("boltq-cli", "boltq"))
+    CLI.get_or_init(|| built("boltq"))
 }
 
-fn build(package: &str, name: &str) -> PathBuf {
+/// Where the binary of this name is. Both are built at once, so that a test that runs the command line after a while does not wait
+/// for a compiler while its connections answer no pings.
+fn built(name: &str) -> PathBuf {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(build).join(name)
+}
+
+fn build() -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
@@ -327,10 +334,18 @@ fn build(package: &str, name: &str) -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", package, "--bin", name]);
+    // The packages that `make docs` names, so that nothing is compiled twice for other features.
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "boltq-server",
+        "--package",
+        "boltq-cli",
+    ]);
     command.args(["--profile", profile]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     let status = command.status().expect("run cargo");
-    assert!(status.success(), "{name} does not build");
-    directory.join(name)
+    assert!(status.success(), "server and command line do not build");
+    directory
 }

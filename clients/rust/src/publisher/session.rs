@@ -188,10 +188,8 @@ impl Sender {
     /// in `refused` then, and this is why.
     fn answered(&mut self, response: PublishStreamResponse) -> Option<Failure> {
         let Some(batch) = self.sent.pop_front() else {
-            return Err(failed(
-                Outcome::Unknown,
-                Error::Lost("the server answered what was not sent".into()),
-            ));
+            let error = Error::Lost("the server answered what was not sent".to_owned());
+            return Some(failed(Outcome::Unknown, error));
         };
         self.attempts.reset();
         let mut failures = response.failures.into_iter().peekable();

@@ -51,9 +51,9 @@ const CASES: [Case; 3] = [
 /// With `--quick`, so many times less.
 const QUICK: u64 = 100;
 
-/// Of a client.
+/// That a client is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
+enum Language {
     /// The others are compared with it.
     Rust,
     /// `clients/go`.

@@ -1,8 +1,9 @@
 /**
  * A worker: it takes messages of a queue, calls a handler for each, and settles them by what the handler did.
  *
- * A job is a message from when it came until its settlement is known. Leases of all jobs are extended together, when half of it is over, until a job is older than the ceiling. When the stream breaks its leases end, and the messages come again, mostly to this
- * worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
+ * A job is a message from when it came until its settlement is known. Leases of all jobs are extended together, before half of their time
+ * is over, until a job is older than the ceiling. When the stream breaks its leases end, and the messages come again, mostly to
+ * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
  */
 import type { Caller } from "./caller.js";
 import { BoltqError, closed } from "./errors.js";
@@ -48,10 +49,18 @@ export interface WorkerOptions {
   readonly nackDelayMs?: number | ((delivery: Delivery, error: unknown) => number | undefined) | undefined;
   /** Milliseconds without a connection after which the worker fails. Default: it goes on for ever. */
   readonly outageMs?: number | undefined;
-  /** Told what a handler threw, and why a message could not be settled. What it throws itself is ignored. */
+  /**
+   * Told what a handler threw, that a lease was not extended any further, and why a message could not be settled unless that is because
+   * somebody else has it. What it throws itself is ignored.
+   */
   readonly onError?: ((error: unknown, delivery: Delivery) => void) | undefined;
   /** Stops the worker, as {@link Worker.stop} does. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Whether a message is no longer ours to settle. */
+function isLost(error: unknown): boolean {
+  return error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
 }
 
 /** What has become of the messages of a worker that was stopped. */
@@ -253,7 +262,8 @@ export class Worker implements AsyncDisposable {
       } catch (error) {
         // It came again meanwhile, and has another token.
         if (token !== job.delivery.token) continue;
-        if (!job.controller.signal.aborted) this.#report(error, job);
+        // A message that is somebody else's, or done, is nothing to worry about: that is what "at least once" means.
+        if (!isLost(error) && !job.controller.signal.aborted) this.#report(error, job);
         return;
       }
     }
@@ -286,21 +296,21 @@ export class Worker implements AsyncDisposable {
       if (job.state === "settling" || job.stream !== this.#stream) continue;
       if (job.since <= oldest) {
         const text = "the message was held for as long as maxLeaseMs allows; others get it";
-        this.#giveUp(job, new BoltqError(text, { code: "DEADLINE_EXCEEDED", reason: "CLIENT_LEASE_CEILING" }));
+        const error = new BoltqError(text, { code: "DEADLINE_EXCEEDED", reason: "CLIENT_LEASE_CEILING" });
+        this.#report(error, job);
+        this.#giveUp(job, error);
         continue;
       }
       const { token } = job.delivery;
       job.delivery.extend(this.#leaseMs).catch((error: unknown) => {
-        const lost = error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
-        // Anything else can be better the next time, and the lease has half of it left.
-        if (lost && token === job.delivery.token && job.stream === this.#stream) this.#giveUp(job, error);
+        // Anything else can be better the next time, and half of the lease is left.
+        if (isLost(error) && token === job.delivery.token && job.stream === this.#stream) this.#giveUp(job, error);
       });
     }
   }
 
   #giveUp(job: Job, reason: unknown): void {
     if (this.#jobs.get(job.id) !== job) return;
-    this.#report(reason, job);
     job.controller.abort(reason);
     this.#jobs.delete(job.id);
     this.#waiting = this.#waiting.filter((other) => other !== job);

@@ -2,6 +2,7 @@ package boltq
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,7 +58,8 @@ func newEndpoints(addresses []string, o *options) (*endpoints, error) {
 		}
 		e.configured = append(e.configured, endpoint)
 	}
-	e.current = e.configured[0]
+	// Clients with the same addresses are spread over the nodes.
+	e.current = e.configured[rand.N(len(e.configured))]
 	return e, nil
 }
 
@@ -72,7 +74,9 @@ func dialOptions(o *options) []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
 			MinConnectTimeout: o.connectTimeout,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytesMax)),
 		grpc.WithStatsHandler(sentHandler{}),
 		// There is one retry layer, and it is not that of gRPC.
@@ -105,22 +109,23 @@ func (e *endpoints) pick() (*endpoint, error) {
 }
 
 // failed is told that a call to an endpoint failed in a way that another one may not. The next calls go to the leader, if
-// it was named, or else to the next address.
-func (e *endpoints) failed(failed *endpoint, leader string) {
+// it was named, or else to the next address. It says whether that is another one.
+func (e *endpoints) failed(failed *endpoint, leader string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.current != failed {
-		// Somebody else was told before.
-		return
+		// Somebody else has told it before.
+		return !e.closed
 	}
 	if leader != "" && leader != failed.address {
 		if hinted := e.hint(leader); hinted != nil {
 			e.current = hinted
-			return
+			return true
 		}
 	}
 	at := slices.Index(e.configured, failed)
 	e.current = e.configured[(at+1)%len(e.configured)]
+	return e.current != failed
 }
 
 // hint finds the endpoint of a leader, or makes it.

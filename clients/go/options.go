@@ -31,7 +31,7 @@ type options struct {
 func defaultOptions() options {
 	return options{
 		connectTimeout: 5 * time.Second,
-		retryTimeout:   time.Minute,
+		retryTimeout:   30 * time.Second,
 		backoffMin:     50 * time.Millisecond,
 		backoffMax:     2 * time.Second,
 		generatedKeys:  true,
@@ -134,7 +134,8 @@ func WithConnectTimeout(timeout time.Duration) Option {
 }
 
 // WithRetryTimeout says how long a call is repeated that fails in a way that can pass, as while a cluster has no leader or
-// a queue is full. Its context bounds it too. 0 repeats nothing. Default 1 minute. Subscriptions and workers
+// a
+// node is restarted. Its context bounds it too. 0 repeats nothing. Default 30 s. Subscriptions and workers
 // connect again for as long as their context lives.
 func WithRetryTimeout(timeout time.Duration) Option {
 	return func(o *options) error {

@@ -43,7 +43,7 @@ func WithConcurrency(handlers int) WorkerOption {
 }
 
 // WithPrefetch is how many messages may wait for a handler, so that none waits for the network; other workers do not get
-// them. Default: as many as handlers, 16 at least.
+// them. Default: as many as handlers.
 func WithPrefetch(messages int) WorkerOption {
 	return func(w *Worker) { w.prefetch = max(0, messages) }
 }
@@ -61,7 +61,7 @@ func WithWorkerLease(lease time.Duration) WorkerOption {
 }
 
 // WithMaxLease is how long a handler may take. After that its lease is not extended any more, and its context ends with
-// [ErrLeaseCeiling]. Default 1 h.
+// [ErrLeaseCeiling]. Default 10 minutes.
 func WithMaxLease(ceiling time.Duration) WorkerOption {
 	return func(w *Worker) { w.ceiling = ceiling }
 }
@@ -86,9 +86,6 @@ type Worker struct {
 	drainTimeout time.Duration
 }
 
-// prefetchMin is the least that a worker prefetches by default: handlers that are quick wait for nothing then.
-const prefetchMin = 16
-
 // NewWorker makes a worker, which begins with Run.
 func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) *Worker {
 	w := &Worker{
@@ -99,14 +96,14 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 		prefetch:     -1,
 		maxBytes:     64 << 20,
 		lease:        30 * time.Second,
-		ceiling:      time.Hour,
+		ceiling:      10 * time.Minute,
 		drainTimeout: 30 * time.Second,
 	}
 	for _, option := range opts {
 		option(w)
 	}
 	if w.prefetch < 0 {
-		w.prefetch = max(w.concurrency, prefetchMin)
+		w.prefetch = w.concurrency
 	}
 	return w
 }
@@ -223,11 +220,11 @@ func (r *workerRun) receive(ctx context.Context) error {
 			return nil
 		}
 		failure := r.client.streamFailure(ctx, endpoint, err)
-		if !failure.retriable {
+		if !failure.repeats {
 			return failure
 		}
 		r.client.options.logger.Info("boltq: the worker connects again", "queue", r.queue, "after", failure)
-		if pace.wait(ctx, failure.retryAfter) != nil {
+		if pace.wait(ctx, failure) != nil {
 			return nil
 		}
 	}

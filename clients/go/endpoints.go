@@ -26,6 +26,8 @@ const (
 	reconnectMax = time.Second
 	// Requests and answers have at most 4 MiB; an answer has a few bytes around.
 	answerBytesMax = 8 << 20
+	// It does not bound what a slow consumer holds: gRPC takes what comes off the connection.
+	connectionWindowBytes = 16 << 20
 	// Leaders that are not among the addresses and are remembered.
 	hintsMax = 16
 )
@@ -78,6 +80,9 @@ func dialOptions(o *options) []grpc.DialOption {
 			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytesMax)),
+		// A fixed one; by itself gRPC lets it grow to 16 MiB.
+		grpc.WithStaticStreamWindowSize(o.window),
+		grpc.WithStaticConnWindowSize(max(connectionWindowBytes, o.window)),
 		grpc.WithStatsHandler(sentHandler{}),
 		// There is one retry layer, and it is not that of gRPC.
 		grpc.WithDisableRetry(),

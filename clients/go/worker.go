@@ -113,7 +113,7 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 // attempt. It returns nil then; [ErrDrainTimeout] if handlers took longer than WithDrainTimeout, whose messages come
 // again; or the failure that does not pass and ended the work.
 func (w *Worker) Run(ctx context.Context) error {
-	run := &workerRun{Worker: w, jobs: newJobs(w.maxBytes)}
+	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBytes)}
 	// What is on its way outlives the context, until it is finished.
 	life, end := w.client.bound(context.WithoutCancel(ctx))
 	defer end()
@@ -158,6 +158,8 @@ func (w *Worker) Run(ctx context.Context) error {
 type workerRun struct {
 	*Worker
 	jobs *jobs
+	// stopping ends when no handler is to begin any more.
+	stopping context.Context
 	// handling is the context of handlers.
 	handling  context.Context
 	interrupt context.CancelCauseFunc
@@ -245,7 +247,7 @@ func (r *workerRun) take(ctx context.Context, deliveries []*Delivery) error {
 func (r *workerRun) handle() {
 	defer r.handlers.Done()
 	for {
-		job := r.jobs.next(r.handling)
+		job := r.jobs.next(r.handling, r.stopping)
 		if job == nil {
 			return
 		}
@@ -281,12 +283,10 @@ func (r *workerRun) settle(job *job) {
 		}
 	}
 	r.client.settler.begin(how, token, func(err error) {
-		// Outside of the settler, which has others to tell.
-		if again := r.jobs.settled(job, token, err); again {
+		switch r.jobs.settled(job, token, err) {
+		case settleAgain:
 			r.settle(job)
-			return
-		}
-		if err != nil {
+		case comesAgain:
 			r.client.options.logger.Info("boltq: a message was not settled; it can come again",
 				"queue", r.queue, "message", job.delivery.ID, "error", err)
 		}

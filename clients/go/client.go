@@ -2,7 +2,9 @@ package boltq
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,9 @@ type Client struct {
 	// life ends with Close; what works in the background ends with it.
 	life context.Context
 	end  context.CancelCauseFunc
+	// name is random; with a number it makes keys that no other client has.
+	name string
+	keys atomic.Uint64
 	// keysAgain is when messages get generated keys again, in Unix nanoseconds, after a server had no room for them.
 	keysAgain atomic.Int64
 }
@@ -54,7 +59,7 @@ func New(addresses string, opts ...Option) (*Client, error) {
 	if len(list) == 0 {
 		return nil, errors.New(`boltq: no address; "localhost:9091" is one`)
 	}
-	client := &Client{options: defaultOptions()}
+	client := &Client{options: defaultOptions(), name: rand.Text()}
 	for _, option := range opts {
 		if err := option(&client.options); err != nil {
 			return nil, err
@@ -156,6 +161,11 @@ const keysRest = 10 * time.Minute
 // generatesKeys says whether messages get keys now.
 func (c *Client) generatesKeys() bool {
 	return c.options.generatedKeys && time.Now().UnixNano() >= c.keysAgain.Load()
+}
+
+// generatedKey is one that no message of any client has.
+func (c *Client) generatedKey() string {
+	return c.name + "-" + strconv.FormatUint(c.keys.Add(1), 10)
 }
 
 // restKeys leaves what room there is for keys to those who chose theirs.

@@ -20,7 +20,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*clusterv1.GetStatusRespons
 // JoinCluster takes a node into the cluster: it has to run, and to be reached at this Raft address. A read replica gets
 // everything and does not vote.
 func (c *Client) JoinCluster(ctx context.Context, raftAddress string, readReplica bool) (*clusterv1.JoinResponse, error) {
-	return invoke(ctx, c, always, cluster, clusterv1.ClusterServiceClient.Join, &clusterv1.JoinRequest{Address: raftAddress, NonVoter: readReplica})
+	return invoke(ctx, c, ifNotApplied, cluster, clusterv1.ClusterServiceClient.Join, &clusterv1.JoinRequest{Address: raftAddress, NonVoter: readReplica})
 }
 
 // LeaveCluster takes a node out of the cluster for good, by its name.
@@ -31,6 +31,6 @@ func (c *Client) LeaveCluster(ctx context.Context, node string) (*clusterv1.Leav
 // TransferLeadership hands a group over to another node, or to whichever has most of its log if node is empty, and returns
 // the node that leads then.
 func (c *Client) TransferLeadership(ctx context.Context, group, node string) (*clusterv1.Node, error) {
-	answer, err := invoke(ctx, c, always, cluster, clusterv1.ClusterServiceClient.TransferLeadership, &clusterv1.TransferLeadershipRequest{Group: group, NodeId: node})
+	answer, err := invoke(ctx, c, ifNotApplied, cluster, clusterv1.ClusterServiceClient.TransferLeadership, &clusterv1.TransferLeadershipRequest{Group: group, NodeId: node})
 	return answer.GetLeader(), err
 }

@@ -2,6 +2,7 @@ package boltq
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,8 @@ const (
 	reconnectMax = time.Second
 	// Requests and answers have at most 4 MiB; an answer has a few bytes around.
 	answerBytesMax = 8 << 20
+	// It does not bound what a slow consumer holds: gRPC takes what comes off the connection.
+	connectionWindowBytes = 16 << 20
 	// Leaders that are not among the addresses and are remembered.
 	hintsMax = 16
 )
@@ -57,7 +60,8 @@ func newEndpoints(addresses []string, o *options) (*endpoints, error) {
 		}
 		e.configured = append(e.configured, endpoint)
 	}
-	e.current = e.configured[0]
+	// Clients with the same addresses are spread over the nodes.
+	e.current = e.configured[rand.N(len(e.configured))]
 	return e, nil
 }
 
@@ -72,8 +76,13 @@ func dialOptions(o *options) []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
 			MinConnectTimeout: o.connectTimeout,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: pingInterval, Timeout: pingTimeout, PermitWithoutStream: true,
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytesMax)),
+		// A fixed one; by itself gRPC lets it grow to 16 MiB.
+		grpc.WithStaticStreamWindowSize(o.window),
+		grpc.WithStaticConnWindowSize(max(connectionWindowBytes, o.window)),
 		grpc.WithStatsHandler(sentHandler{}),
 		// There is one retry layer, and it is not that of gRPC.
 		grpc.WithDisableRetry(),
@@ -105,22 +114,23 @@ func (e *endpoints) pick() (*endpoint, error) {
 }
 
 // failed is told that a call to an endpoint failed in a way that another one may not. The next calls go to the leader, if
-// it was named, or else to the next address.
-func (e *endpoints) failed(failed *endpoint, leader string) {
+// it was named, or else to the next address. It says whether that is another one.
+func (e *endpoints) failed(failed *endpoint, leader string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.current != failed {
-		// Somebody else was told before.
-		return
+		// Somebody else has told it before.
+		return !e.closed
 	}
 	if leader != "" && leader != failed.address {
 		if hinted := e.hint(leader); hinted != nil {
 			e.current = hinted
-			return
+			return true
 		}
 	}
 	at := slices.Index(e.configured, failed)
 	e.current = e.configured[(at+1)%len(e.configured)]
+	return e.current != failed
 }
 
 // hint finds the endpoint of a leader, or makes it.

@@ -30,8 +30,12 @@ type Error struct {
 	// OutcomeUnknown is set if the call may have been carried out nevertheless.
 	OutcomeUnknown bool
 
-	retriable  bool
+	retriable bool
+	// repeats says whether this package repeats the call by itself, if that does no harm.
+	repeats    bool
 	retryAfter time.Duration
+	// atOnce is set if the next attempt goes to another node, and need not wait.
+	atOnce bool
 	// leader is the messaging address of the node to ask instead; empty if it is not known.
 	leader string
 	// cause is what ended the retries, or the failure of another package.
@@ -54,9 +58,13 @@ func (e *Error) Error() string {
 // Unwrap returns what ended the retries, for example [context.DeadlineExceeded].
 func (e *Error) Unwrap() error { return e.cause }
 
-// Retriable says whether the same call can succeed later. What this package could repeat by itself it has repeated
-// before it returned the error.
+// Retriable says whether the same call can succeed later. What this package repeats by itself it has repeated before it
+// returned the error; when there is no room, as with [ErrQueueFull], it repeats nothing, as that is for the application to
+// decide.
 func (e *Error) Retriable() bool { return e.retriable }
+
+// RetryAfter is how long the server asks to wait before the same call; 0 if it says nothing of that.
+func (e *Error) RetryAfter() time.Duration { return e.retryAfter }
 
 // Is makes [errors.Is] true for the Err… values that describe e.
 func (e *Error) Is(target error) bool {
@@ -133,9 +141,18 @@ var notApplied = map[string]bool{
 	reasonKeysFull:                 true,
 	"TOO_MANY_UNFINISHED_REQUESTS": true,
 	"TOO_MANY_FAILED_ATTEMPTS":     true,
-	"REQUEST_STALLED":              true,
 	reasonNodeRemoved:              true,
 	"NOT_CURRENT":                  true,
+	"NO_LEADER":                    true,
+}
+
+// forApplications has the reasons of failures that can pass and that are not repeated here: there is no room, or somebody
+// is to be kept out.
+var forApplications = map[string]bool{
+	"QUEUE_FULL":               true,
+	"STORAGE_FULL":             true,
+	reasonKeysFull:             true,
+	"TOO_MANY_FAILED_ATTEMPTS": true,
 }
 
 const (
@@ -166,6 +183,7 @@ func newError(err error, sent bool) *Error {
 		failure.retriable = true
 	}
 	failure.retriable = failure.retriable || failure.transportFailed() || failure.Reason == reasonNodeRemoved
+	failure.repeats = failure.retriable && !forApplications[failure.Reason]
 	failure.OutcomeUnknown = sent && failure.outcomeUnknown()
 	return failure
 }
@@ -204,11 +222,18 @@ func (e *Error) outcomeUnknown() bool {
 	}
 }
 
-// because returns a copy of e with what ended the retries.
+// because returns a copy of e with what ended the retries; it is not repeated any more.
 func (e *Error) because(cause error) *Error {
 	ended := *e
-	ended.cause = cause
+	ended.cause, ended.repeats = cause, false
 	return &ended
+}
+
+// passing is a failure of a stream that is found here, and that another stream does not have.
+func passing(format string, arguments ...any) *Error {
+	return &Error{
+		Code: codes.Unavailable, Message: fmt.Sprintf(format, arguments...), OutcomeUnknown: true, retriable: true, repeats: true,
+	}
 }
 
 // refused is a failure that is found here, before anything was sent.

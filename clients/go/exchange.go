@@ -44,7 +44,7 @@ func (c *Client) DeclareExchange(ctx context.Context, exchange Exchange) (*excha
 
 // DeleteExchange removes an exchange with its bindings. The queues stay.
 func (c *Client) DeleteExchange(ctx context.Context, name string) error {
-	_, err := invoke(ctx, c, ifNotApplied, exchanges, exchangev1.ExchangeServiceClient.Delete, &exchangev1.DeleteRequest{Name: name})
+	_, err := invoke(ctx, c, always, exchanges, exchangev1.ExchangeServiceClient.Delete, &exchangev1.DeleteRequest{Name: name})
 	return err
 }
 
@@ -68,7 +68,7 @@ func (c *Client) BindQueue(ctx context.Context, exchange string, binding Binding
 
 // UnbindQueue removes all bindings of a queue with a key, and says how many.
 func (c *Client) UnbindQueue(ctx context.Context, exchange, queue, key string) (uint64, error) {
-	answer, err := invoke(ctx, c, ifNotApplied, exchanges, exchangev1.ExchangeServiceClient.Unbind, &exchangev1.UnbindRequest{Exchange: exchange, Queue: queue, BindingKey: key})
+	answer, err := invoke(ctx, c, always, exchanges, exchangev1.ExchangeServiceClient.Unbind, &exchangev1.UnbindRequest{Exchange: exchange, Queue: queue, BindingKey: key})
 	return answer.GetRemoved(), err
 }
 

@@ -51,6 +51,8 @@ type job struct {
 	lost     bool
 	leaseEnd time.Time
 	begun    time.Time
+	// again is the same message, delivered while this one is being settled.
+	again *Delivery
 	// forget is when a job that is remembered goes.
 	forget time.Time
 	result error
@@ -66,21 +68,31 @@ func newJobs(bytesMax int) *jobs {
 func (j *jobs) add(delivery *Delivery, leaseEnd time.Time) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if known, ok := j.byID[delivery.ID]; ok {
-		known.token, known.leaseEnd, known.lost = delivery.token, leaseEnd, false
-		if known.state != jobRemembered {
-			return nil
-		}
+	known, ok := j.byID[delivery.ID]
+	if !ok {
+		j.push(delivery, leaseEnd)
+		return nil
+	}
+	known.token, known.leaseEnd, known.lost = delivery.token, leaseEnd, false
+	switch known.state {
+	case jobSettling:
+		// Only the outcome tells whether this was delivered because of the settlement or in spite of it.
+		known.again = delivery
+	case jobRemembered:
 		known.state = jobSettling
 		j.settling++
 		return known
 	}
+	return nil
+}
+
+// push adds a job that waits for a handler.
+func (j *jobs) push(delivery *Delivery, leaseEnd time.Time) {
 	added := &job{delivery: delivery, bytes: deliveryBytes(delivery), token: delivery.token, leaseEnd: leaseEnd}
 	j.byID[delivery.ID] = added
 	j.waiting = append(j.waiting, added)
 	j.bytes += added.bytes
 	j.changed.Broadcast()
-	return nil
 }
 
 // deliveryBytes is what a message takes, about.
@@ -92,11 +104,11 @@ func deliveryBytes(delivery *Delivery) int {
 	return bytes
 }
 
-// next waits for a job; nil: there will be none.
-func (j *jobs) next(ctx context.Context) *job {
+// next waits for a job, whose handler gets a context of ctx. nil: there will be none, as stopping has ended.
+func (j *jobs) next(ctx, stopping context.Context) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.await(ctx, func() bool { return len(j.waiting) > 0 || j.stopped }) || j.stopped {
+	if !j.await(stopping, func() bool { return len(j.waiting) > 0 || j.stopped }) || j.stopped {
 		return nil
 	}
 	job := j.waiting[0]
@@ -124,24 +136,44 @@ func (j *jobs) outcome(job *job) (Token, error) {
 	return job.token, job.result
 }
 
-// settled is told what came of a settlement with a token. True: the job has another lease now, and is to be settled with that.
-func (j *jobs) settled(job *job, token Token, err error) bool {
+// afterwards says what is to be done about a job after its settlement.
+type afterwards int
+
+const (
+	// done: nothing.
+	done afterwards = iota
+	// settleAgain: it has another lease now, and is to be settled with that.
+	settleAgain
+	// comesAgain: nothing, but it was not settled.
+	comesAgain
+)
+
+// settled is told what came of a settlement with a token.
+func (j *jobs) settled(job *job, token Token, err error) afterwards {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if settledBefore(err) {
-		if string(job.token) != string(token) {
-			return true
-		}
-		if job.result == nil {
-			job.state, job.forget = jobRemembered, time.Now().Add(rememberedFor)
-		}
-	}
-	if job.state != jobRemembered {
-		delete(j.byID, job.delivery.ID)
+	again := job.again
+	job.again = nil
+	if settledBefore(err) && string(job.token) != string(token) {
+		return settleAgain
 	}
 	j.settling--
 	j.changed.Broadcast()
-	return false
+	if settledBefore(err) && job.result == nil {
+		job.state, job.forget = jobRemembered, time.Now().Add(rememberedFor)
+		return done
+	}
+	delete(j.byID, job.delivery.ID)
+	acknowledged := err == nil && job.result == nil
+	if again != nil && !job.lost && !acknowledged {
+		// It was given back, and is here already.
+		j.push(again, job.leaseEnd)
+		return done
+	}
+	if err != nil {
+		return comesAgain
+	}
+	return done
 }
 
 // rememberedFor is how long a message that was handled and could not be acknowledged is known.

@@ -95,7 +95,11 @@ func (k KV) DeleteVersion(ctx context.Context, key string, version uint64) error
 }
 
 func (k KV) delete(ctx context.Context, request *kvv1.DeleteRequest) (bool, error) {
-	answer, err := invoke(ctx, k.client, ifNotApplied, cache, kvv1.KvServiceClient.Delete, request)
+	how := always
+	if request.IfVersion != nil {
+		how = ifNotApplied
+	}
+	answer, err := invoke(ctx, k.client, how, cache, kvv1.KvServiceClient.Delete, request)
 	return answer.GetDeleted(), err
 }
 
@@ -129,7 +133,7 @@ func (k KV) Increment(ctx context.Context, key string, delta int64) (int64, uint
 
 // Flush removes everything, and says how many keys that were.
 func (k KV) Flush(ctx context.Context) (uint64, error) {
-	answer, err := invoke(ctx, k.client, ifNotApplied, cache, kvv1.KvServiceClient.Flush, &kvv1.FlushRequest{})
+	answer, err := invoke(ctx, k.client, always, cache, kvv1.KvServiceClient.Flush, &kvv1.FlushRequest{})
 	return answer.GetRemoved(), err
 }
 
@@ -194,7 +198,7 @@ func (k KV) Watch(ctx context.Context, pattern string, opts ...WatchOption) (*St
 func watchError(err error) error {
 	failure := newError(err, true)
 	if failure.Reason == "WATCH_TOO_SLOW" {
-		failure.retriable = true
+		failure.retriable, failure.repeats = true, true
 	}
 	return failure
 }

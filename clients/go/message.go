@@ -1,7 +1,6 @@
 package boltq
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -90,9 +89,6 @@ func messageID(wire []byte) MessageID {
 	copy(id[:], wire)
 	return id
 }
-
-// generatedKey is random, so that no two messages of any client have the same.
-func generatedKey() string { return rand.Text() }
 
 // timeOf is the zero time for a timestamp that is unset.
 func timeOf(timestamp *timestamppb.Timestamp) time.Time {

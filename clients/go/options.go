@@ -23,6 +23,7 @@ type options struct {
 	retryTimeout   time.Duration
 	backoffMin     time.Duration
 	backoffMax     time.Duration
+	window         int32
 	generatedKeys  bool
 	logger         *slog.Logger
 	dial           []grpc.DialOption
@@ -31,9 +32,10 @@ type options struct {
 func defaultOptions() options {
 	return options{
 		connectTimeout: 5 * time.Second,
-		retryTimeout:   time.Minute,
+		retryTimeout:   30 * time.Second,
 		backoffMin:     50 * time.Millisecond,
 		backoffMax:     2 * time.Second,
+		window:         1 << 20,
 		generatedKeys:  true,
 		logger:         slog.New(slog.DiscardHandler),
 	}
@@ -134,7 +136,8 @@ func WithConnectTimeout(timeout time.Duration) Option {
 }
 
 // WithRetryTimeout says how long a call is repeated that fails in a way that can pass, as while a cluster has no leader or
-// a queue is full. Its context bounds it too. 0 repeats nothing. Default 1 minute. Subscriptions and workers
+// a
+// node is restarted. Its context bounds it too. 0 repeats nothing. Default 30 s. Subscriptions and workers
 // connect again for as long as their context lives.
 func WithRetryTimeout(timeout time.Duration) Option {
 	return func(o *options) error {
@@ -151,6 +154,16 @@ func WithBackoff(first, longest time.Duration) Option {
 			return errors.New("boltq: the bounds of the backoff have to be over 0, and in their order")
 		}
 		o.backoffMin, o.backoffMax = first, longest
+		return nil
+	}
+}
+
+// WithWindow is how many bytes of a subscription or watch are on their way from the server before they are read, 64 KiB at
+// least; together with the response that is read last, of up to 4 MiB, that is what a slow consumer holds. Default 1 MiB. More
+// is quicker over long distances.
+func WithWindow(bytes int32) Option {
+	return func(o *options) error {
+		o.window = max(64<<10, bytes)
 		return nil
 	}
 }

@@ -17,7 +17,7 @@ func (c *Client) Publish(ctx context.Context, queue string, message Message) (Me
 	if request.Message.IdempotencyKey != "" || !c.generatesKeys() {
 		return c.publish(ctx, request, queues)
 	}
-	request.Message.IdempotencyKey = generatedKey()
+	request.Message.IdempotencyKey = c.generatedKey()
 	id, err := c.publish(ctx, request, func(conn grpc.ClientConnInterface) queuev1.QueueServiceClient {
 		return notWaitingForKeys{queues(conn)}
 	})
@@ -52,7 +52,7 @@ func (n notWaitingForKeys) Publish(
 	answer, err := n.QueueServiceClient.Publish(ctx, request, opts...)
 	if err != nil {
 		if failure := newError(err, true); failure.Reason == reasonKeysFull {
-			failure.retriable = false
+			failure.repeats = false
 			return nil, failure
 		}
 	}

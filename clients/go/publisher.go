@@ -135,7 +135,7 @@ func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher 
 func (p *Publisher) Publish(ctx context.Context, message Message) (*Confirm, error) {
 	confirm := &Confirm{done: make(chan struct{}), message: message.wire(), since: time.Now()}
 	if confirm.message.IdempotencyKey == "" && p.client.generatesKeys() {
-		confirm.message.IdempotencyKey, confirm.generated = generatedKey(), true
+		confirm.message.IdempotencyKey, confirm.generated = p.client.generatedKey(), true
 	}
 	confirm.bytes = proto.Size(confirm.message) + messageOverheadBytes
 	if confirm.bytes > requestBytesMax-requestOverheadBytes {

@@ -33,7 +33,7 @@ func (p *Publisher) run() {
 		}
 		p.giveUp(stream.onTheirWay(), failure)
 		// What was refused for a reason that can pass has noted when it may come again.
-		if pace.wait(p.life, failure.retryAfter) != nil {
+		if pace.wait(p.life, failure) != nil {
 			return
 		}
 	}
@@ -85,7 +85,7 @@ func (p *Publisher) giveUp(sent []*Confirm, failure *Error) {
 
 // mayRepeat says whether a message is to be sent again after this failure.
 func (p *Publisher) mayRepeat(confirm *Confirm, failure *Error) bool {
-	if !failure.retriable || time.Since(confirm.since) > p.client.options.retryTimeout {
+	if !failure.repeats || time.Since(confirm.since) > p.client.options.retryTimeout {
 		return false
 	}
 	return !failure.OutcomeUnknown || confirm.message.IdempotencyKey != ""
@@ -146,7 +146,8 @@ func (s *publishStream) run() *Error {
 		return nil
 	case errors.Is(err, errReopen):
 		p.client.endpoints.failed(endpoint, "")
-		return &Error{Code: codes.Unavailable, Reason: reasonNotLeader, Message: "another node leads", retriable: true}
+		// Nothing is on its way.
+		return passing("another node leads")
 	default:
 		return p.client.failure(p.life, endpoint, err, sent.Load())
 	}
@@ -266,7 +267,7 @@ func (s *publishStream) receive(stream publishClient) error {
 		response, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			if len(s.onTheirWay()) > 0 {
-				return &Error{Code: codes.Unavailable, Message: "the stream ended before all was answered", OutcomeUnknown: true, retriable: true}
+				return passing("the stream ended before all was answered")
 			}
 			return nil
 		}
@@ -325,6 +326,7 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) bool {
 	p := s.publisher
 	failure := &Error{Code: codeOf(told), Reason: told.Reason, Message: told.Message, retriable: told.Retriable}
+	failure.repeats = told.Retriable && !forApplications[told.Reason]
 	failure.OutcomeUnknown = failure.retriable && failure.outcomeUnknown()
 	if told.Reason == reasonKeysFull && confirm.generated {
 		p.client.restKeys()

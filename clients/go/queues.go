@@ -156,7 +156,7 @@ func (c *Client) DeleteEmptyQueue(ctx context.Context, queue string) error {
 }
 
 func (c *Client) deleteQueue(ctx context.Context, request *queuev1.DeleteQueueRequest) (uint64, error) {
-	answer, err := invoke(ctx, c, ifNotApplied, queues, queuev1.QueueServiceClient.DeleteQueue, request)
+	answer, err := invoke(ctx, c, always, queues, queuev1.QueueServiceClient.DeleteQueue, request)
 	return answer.GetDeletedMessages(), err
 }
 
@@ -205,13 +205,13 @@ func (c *Client) Peek(ctx context.Context, queue string, count int, opts ...Read
 
 // PurgeQueue removes the ready messages of a queue, and says how many.
 func (c *Client) PurgeQueue(ctx context.Context, queue string) (uint64, error) {
-	answer, err := invoke(ctx, c, ifNotApplied, queues, queuev1.QueueServiceClient.PurgeQueue, &queuev1.PurgeQueueRequest{Queue: queue})
+	answer, err := invoke(ctx, c, always, queues, queuev1.QueueServiceClient.PurgeQueue, &queuev1.PurgeQueueRequest{Queue: queue})
 	return answer.GetPurged(), err
 }
 
 // PurgeDeadLetters removes the dead letters of a queue that are ready, and says how many.
 func (c *Client) PurgeDeadLetters(ctx context.Context, queue string) (uint64, error) {
-	answer, err := invoke(ctx, c, ifNotApplied, queues, queuev1.QueueServiceClient.PurgeDeadLetters, &queuev1.PurgeDeadLettersRequest{Queue: queue})
+	answer, err := invoke(ctx, c, always, queues, queuev1.QueueServiceClient.PurgeDeadLetters, &queuev1.PurgeDeadLettersRequest{Queue: queue})
 	return answer.GetPurged(), err
 }
 
@@ -230,7 +230,7 @@ func (c *Client) RedriveDeadLetters(ctx context.Context, queue string, which Red
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var total uint64
-	err := c.retry(ctx, always, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+	err := c.retry(ctx, ifNotApplied, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		request := &queuev1.RedriveDeadLettersRequest{
 			Queue: queue, Headers: which.Headers, MaxMessages: which.MaxMessages, MaxPerSecond: which.MaxPerSecond,
 		}

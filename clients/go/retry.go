@@ -36,10 +36,10 @@ func (c *Client) retry(ctx context.Context, how repeat, call func(context.Contex
 			return nil
 		}
 		failure := c.failure(ctx, endpoint, err, sent.Load())
-		if !failure.retriable || (how == ifNotApplied && failure.OutcomeUnknown) {
+		if !failure.repeats || (how == ifNotApplied && failure.OutcomeUnknown) {
 			return failure
 		}
-		if err := pace.wait(ctx, failure.retryAfter); err != nil {
+		if err := pace.wait(ctx, failure); err != nil {
 			return failure.because(err)
 		}
 	}
@@ -48,23 +48,25 @@ func (c *Client) retry(ctx context.Context, how repeat, call func(context.Contex
 // failure translates the error of a call or stream, and moves on from an endpoint that has failed.
 func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bool) *Error {
 	failure := newError(err, sent)
-	if ended := context.Cause(ctx); ended != nil {
-		failure = failure.because(ctx.Err())
-		failure.retriable = false
-		if errors.Is(ended, ErrClosed) {
-			failure = failure.because(ErrClosed)
-		}
-		return failure
+	if errors.Is(context.Cause(ctx), ErrClosed) {
+		return failure.because(ErrClosed)
 	}
-	if failure.Code == codes.DeadlineExceeded && failure.Reason == "" {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return failure.because(ctx.Err())
+	}
+	if ctx.Err() != nil || failure.Code == codes.DeadlineExceeded && failure.Reason == "" {
+		// Nobody knows whether the node hangs, and any other one is as good.
+		c.endpoints.failed(from, "")
 		return failure.because(context.DeadlineExceeded)
 	}
-	if failure.retriable && failure.Code == codes.Unavailable || failure.transportFailed() {
-		c.endpoints.failed(from, failure.leader)
+	if failure.repeats && failure.Code == codes.Unavailable || failure.transportFailed() {
+		moved := c.endpoints.failed(from, failure.leader)
+		// Somewhere else it may succeed at once: the node that was named, or any other one than one that is not there.
+		failure.atOnce = moved && (failure.leader != "" || !sent)
 		c.options.logger.Debug("boltq: a call failed", "address", from.address, "error", failure)
 	}
 	if failure.Reason == reasonNodeRemoved && !c.endpoints.others() {
-		failure.retriable = false
+		failure.repeats = false
 	}
 	return failure
 }
@@ -108,8 +110,12 @@ func (p *pace) next() time.Duration {
 
 // wait waits for the next attempt, at least so long as the server asks for. It returns at once with the reason if that
 // would be later than the deadline of the context or than the pace allows.
-func (p *pace) wait(ctx context.Context, atLeast time.Duration) error {
-	pause := atLeast + p.next()
+func (p *pace) wait(ctx context.Context, failure *Error) error {
+	if failure.atOnce && p.failures == 0 {
+		p.failures++
+		return ctx.Err()
+	}
+	pause := failure.retryAfter + p.next()
 	until := time.Now().Add(pause)
 	if deadline, ok := ctx.Deadline(); ok && until.After(deadline) {
 		return context.DeadlineExceeded

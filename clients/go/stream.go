@@ -7,7 +7,6 @@ import (
 	"iter"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -149,10 +148,10 @@ func (s *Stream[T]) connect() error {
 func (s *Stream[T]) broke(err error) error {
 	s.stop()
 	failure := s.client.streamFailure(s.ctx, s.endpoint, err)
-	if !failure.retriable {
+	if !failure.repeats {
 		return failure
 	}
-	if err := s.pace.wait(s.ctx, failure.retryAfter); err != nil {
+	if err := s.pace.wait(s.ctx, failure); err != nil {
 		return failure.because(err)
 	}
 	return nil
@@ -162,7 +161,7 @@ func (s *Stream[T]) broke(err error) error {
 // that is a failure too.
 func (c *Client) streamFailure(ctx context.Context, from *endpoint, err error) *Error {
 	if errors.Is(err, io.EOF) {
-		err = &Error{Code: codes.Unavailable, Message: "the stream ended", retriable: true}
+		err = passing("the stream ended")
 	}
 	failure := c.failure(ctx, from, err, true)
 	failure.OutcomeUnknown = false

@@ -135,6 +135,6 @@ func (c *Client) Subscriptions(ctx context.Context, topic string) iter.Seq2[*top
 
 // DeleteSubscription removes a durable subscription with its backlog, and says how many messages were in that.
 func (c *Client) DeleteSubscription(ctx context.Context, topic, subscription string) (uint64, error) {
-	answer, err := invoke(ctx, c, ifNotApplied, topics, topicv1.TopicServiceClient.DeleteSubscription, &topicv1.DeleteSubscriptionRequest{Topic: topic, Subscription: subscription})
+	answer, err := invoke(ctx, c, always, topics, topicv1.TopicServiceClient.DeleteSubscription, &topicv1.DeleteSubscriptionRequest{Topic: topic, Subscription: subscription})
 	return answer.GetPurged(), err
 }

@@ -43,7 +43,7 @@ func WithConcurrency(handlers int) WorkerOption {
 }
 
 // WithPrefetch is how many messages may wait for a handler, so that none waits for the network; other workers do not get
-// them. Default: as many as handlers, 16 at least.
+// them. Default: as many as handlers.
 func WithPrefetch(messages int) WorkerOption {
 	return func(w *Worker) { w.prefetch = max(0, messages) }
 }
@@ -61,7 +61,7 @@ func WithWorkerLease(lease time.Duration) WorkerOption {
 }
 
 // WithMaxLease is how long a handler may take. After that its lease is not extended any more, and its context ends with
-// [ErrLeaseCeiling]. Default 1 h.
+// [ErrLeaseCeiling]. Default 10 minutes.
 func WithMaxLease(ceiling time.Duration) WorkerOption {
 	return func(w *Worker) { w.ceiling = ceiling }
 }
@@ -86,9 +86,6 @@ type Worker struct {
 	drainTimeout time.Duration
 }
 
-// prefetchMin is the least that a worker prefetches by default: handlers that are quick wait for nothing then.
-const prefetchMin = 16
-
 // NewWorker makes a worker, which begins with Run.
 func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) *Worker {
 	w := &Worker{
@@ -99,14 +96,14 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 		prefetch:     -1,
 		maxBytes:     64 << 20,
 		lease:        30 * time.Second,
-		ceiling:      time.Hour,
+		ceiling:      10 * time.Minute,
 		drainTimeout: 30 * time.Second,
 	}
 	for _, option := range opts {
 		option(w)
 	}
 	if w.prefetch < 0 {
-		w.prefetch = max(w.concurrency, prefetchMin)
+		w.prefetch = w.concurrency
 	}
 	return w
 }
@@ -116,7 +113,7 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 // attempt. It returns nil then; [ErrDrainTimeout] if handlers took longer than WithDrainTimeout, whose messages come
 // again; or the failure that does not pass and ended the work.
 func (w *Worker) Run(ctx context.Context) error {
-	run := &workerRun{Worker: w, jobs: newJobs(w.maxBytes)}
+	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBytes)}
 	// What is on its way outlives the context, until it is finished.
 	life, end := w.client.bound(context.WithoutCancel(ctx))
 	defer end()
@@ -161,6 +158,8 @@ func (w *Worker) Run(ctx context.Context) error {
 type workerRun struct {
 	*Worker
 	jobs *jobs
+	// stopping ends when no handler is to begin any more.
+	stopping context.Context
 	// handling is the context of handlers.
 	handling  context.Context
 	interrupt context.CancelCauseFunc
@@ -223,11 +222,11 @@ func (r *workerRun) receive(ctx context.Context) error {
 			return nil
 		}
 		failure := r.client.streamFailure(ctx, endpoint, err)
-		if !failure.retriable {
+		if !failure.repeats {
 			return failure
 		}
 		r.client.options.logger.Info("boltq: the worker connects again", "queue", r.queue, "after", failure)
-		if pace.wait(ctx, failure.retryAfter) != nil {
+		if pace.wait(ctx, failure) != nil {
 			return nil
 		}
 	}
@@ -248,7 +247,7 @@ func (r *workerRun) take(ctx context.Context, deliveries []*Delivery) error {
 func (r *workerRun) handle() {
 	defer r.handlers.Done()
 	for {
-		job := r.jobs.next(r.handling)
+		job := r.jobs.next(r.handling, r.stopping)
 		if job == nil {
 			return
 		}
@@ -284,12 +283,10 @@ func (r *workerRun) settle(job *job) {
 		}
 	}
 	r.client.settler.begin(how, token, func(err error) {
-		// Outside of the settler, which has others to tell.
-		if again := r.jobs.settled(job, token, err); again {
+		switch r.jobs.settled(job, token, err) {
+		case settleAgain:
 			r.settle(job)
-			return
-		}
-		if err != nil {
+		case comesAgain:
 			r.client.options.logger.Info("boltq: a message was not settled; it can come again",
 				"queue", r.queue, "message", job.delivery.ID, "error", err)
 		}

@@ -8,7 +8,7 @@ import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } fro
 
 import type { Channel } from "./channel.js";
 import type { Endpoints } from "./endpoints.js";
-import { BoltqError, closed } from "./errors.js";
+import { BoltqError, closed, inDoubt } from "./errors.js";
 import { Backoff, isRepeated } from "./retry.js";
 import { linked, sleep } from "./wait.js";
 
@@ -90,6 +90,7 @@ export class Caller {
     const deadline = Date.now() + (options.timeoutMs ?? this.settings.timeoutMs);
     const backoff = this.backoff();
     let last: BoltqError | undefined;
+    let doubt = false;
     for (let number = 1; ; number += 1) {
       signal?.throwIfAborted();
       const channel = this.channel();
@@ -99,6 +100,8 @@ export class Caller {
       } catch (error) {
         signal?.throwIfAborted();
         last = withCause(error, last);
+        if (doubt) last = inDoubt(last);
+        doubt = !last.notApplied;
         await this.recover({ channel, error: last, repeat, backoff, deadline, signal });
       }
     }

@@ -196,7 +196,9 @@ class Sessions extends Http2SessionManager {
   constructor(url: string, address: string, options: ChannelOptions) {
     super(
       url,
-      { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS, pingIdleConnection: true },
+      // A connection without calls is asked before it is used again. Pinging it meanwhile is not safe with this session manager: it begins
+      // to ping again after the connection was destroyed, and that throws where nobody can catch it.
+      { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS, pingIdleConnection: false },
       {
         createConnection: () => dial(address, options),
         maxSessionMemory: SESSION_MEMORY_MAX,

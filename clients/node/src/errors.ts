@@ -60,6 +60,8 @@ export interface ErrorParts {
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   /** Whether no byte of the request has left. */
   readonly unsent?: boolean | undefined;
+  /** Whether an attempt before may have been carried out. */
+  readonly inDoubt?: boolean | undefined;
   /** What was below it. */
   readonly cause?: unknown;
 }
@@ -102,8 +104,15 @@ export class BoltqError extends Error {
     this.metadata = parts.metadata ?? {};
     this.retryAfterMs = millisecondsOf(this.metadata["retry_after_ms"]);
     this.retriable = isRetriable(this);
-    this.notApplied = parts.unsent === true || isNotApplied(this);
+    this.notApplied = parts.inDoubt !== true && (parts.unsent === true || isNotApplied(this));
   }
+}
+
+/** The same failure of a call of which an attempt before may have been carried out. */
+export function inDoubt(error: BoltqError): BoltqError {
+  if (!error.notApplied) return error;
+  const { code, reason, metadata } = error;
+  return new BoltqError(error.message, { code, reason, metadata, inDoubt: true, cause: error });
 }
 
 /** The error of everything that is called on a client, publisher or worker that was closed. */

@@ -9,7 +9,7 @@
 import type { Caller } from "./caller.js";
 import type { BidiCall, Channel } from "./channel.js";
 import { type Message, hex, messageInit } from "./convert.js";
-import { BoltqError, closed } from "./errors.js";
+import { BoltqError, closed, inDoubt } from "./errors.js";
 import {
   AckLevel as WireAckLevel,
   type PublishStreamRequestSchema,
@@ -52,7 +52,7 @@ export class PublishStream {
   #timer: NodeJS.Timeout | undefined;
   #timerAt = 0;
   #drained: Deferred<void> | undefined;
-  /** Why something was sent again. */
+  /** Why something was sent again, until something is confirmed. */
   #lastError: unknown;
   /** Messages that are not confirmed yet. */
   unconfirmed = 0;
@@ -148,6 +148,7 @@ export class PublishStream {
       for await (const response of call.responses) {
         if (this.#call !== call) return;
         this.#backoff.reset();
+        this.#lastError = undefined;
         this.#answered(response);
       }
     } catch (error) {
@@ -163,6 +164,7 @@ export class PublishStream {
     const batch = this.#sent.shift() ?? [];
     const refused = new Map(response.failures.map((failure) => [failure.index, failure]));
     const again: Outgoing[] = [];
+    const keyless: Outgoing[] = [];
     let last: BoltqError | undefined;
     batch.forEach((message, index) => {
       const failure = refused.get(index);
@@ -172,22 +174,30 @@ export class PublishStream {
         return;
       }
       const error = refusal(failure);
-      if (this.#mayRepeat(message, error)) {
+      if (this.#dropsKey(message, error)) keyless.push(message);
+      else if (this.#mayRepeat(message, error)) {
         last = error;
         again.push(message);
       } else this.#fail(message, error);
     });
+    if (keyless.length > 0) {
+      this.#ready = keyless.concat(this.#ready);
+      this.#schedule();
+    }
     if (last !== undefined) void this.#again(again, this.#caller.channel(), last);
+  }
+
+  /** Whether a message is sent again at once without the key that the client has made. */
+  #dropsKey(message: Outgoing, error: BoltqError): boolean {
+    if (error.reason !== KEYS_FULL || !message.madeKey || message.unknown || message.over) return false;
+    this.#keys.rest();
+    message.wire.idempotencyKey = "";
+    return true;
   }
 
   /** Whether a message that failed is sent again. */
   #mayRepeat(message: Outgoing, error: BoltqError): boolean {
     if (message.over) return false;
-    if (error.reason === KEYS_FULL && message.madeKey && message.wire.idempotencyKey !== "" && !message.unknown) {
-      this.#keys.rest();
-      message.wire.idempotencyKey = "";
-      return true;
-    }
     if (!error.notApplied) message.unknown = true;
     return isRepeated(error) && (error.notApplied || message.wire.idempotencyKey !== "");
   }
@@ -229,7 +239,8 @@ export class PublishStream {
     this.#schedule();
   }
 
-  #fail(message: Outgoing, error: unknown): void {
+  #fail(message: Outgoing, failure: unknown): void {
+    const error = message.unknown && failure instanceof BoltqError ? inDoubt(failure) : failure;
     this.#settle(message, error, () => message.confirmed.reject(error));
   }
 
@@ -273,12 +284,18 @@ export class PublishStream {
         next = Math.min(next, message.deadline);
         return;
       }
-      const cause = this.#lastError;
-      this.#fail(message, new BoltqError("the publish was not confirmed in time", { code: "DEADLINE_EXCEEDED", unsent, cause }));
+      this.#fail(message, late(this.#lastError, unsent));
     };
     for (const message of this.#sent.flat()) judge(message, false);
     for (const message of this.#ready) judge(message, !message.unknown);
     this.#ready = this.#ready.filter((message) => !message.over);
     if (next !== Number.POSITIVE_INFINITY) this.#watchDeadlines(next);
   }
+}
+
+/** Why a message was not confirmed in time: what failed last, if nothing has worked since. */
+function late(last: unknown, unsent: boolean): BoltqError {
+  if (!(last instanceof BoltqError)) return new BoltqError("the publish was not confirmed in time", { code: "DEADLINE_EXCEEDED", unsent });
+  const { code, reason, metadata } = last;
+  return new BoltqError(`the publish was not confirmed in time; at last: ${last.message}`, { code, reason, metadata, unsent, cause: last });
 }

@@ -10,12 +10,12 @@ import { Deferred, linked } from "./wait.js";
 export interface Restarting<I extends DescMessage, O extends DescMessage, T> {
   /** What is called. */
   readonly method: DescMethodServerStreaming<I, O>;
-  /** The request; `again` for the second time and later. */
+  /** The request; `again` if the call has worked before. */
   request(again: boolean): MessageInitShape<I>;
   /** The items of a response. */
   items(response: MessageShape<O>): Iterable<T>;
-  /** What the application is told when it begins again. */
-  restarted?(): Iterable<T>;
+  /** Called when it works again after a break; what it gives is told to the application before the items. */
+  restarted(): Iterable<T>;
   /** Whether it begins again after a failure that is final for a call. */
   survives?(error: BoltqError): boolean;
 }
@@ -123,6 +123,7 @@ async function* run<I extends DescMessage, O extends DescMessage, T>(
   const patience = caller.settings.timeoutMs;
   let deadline: number | undefined = Date.now() + patience;
   let current = first;
+  let worked = false;
   for (;;) {
     const { channel, call } = current;
     let error: unknown = new BoltqError("the server has ended the stream", { code: "UNAVAILABLE" });
@@ -131,6 +132,8 @@ async function* run<I extends DescMessage, O extends DescMessage, T>(
       opened();
       backoff.reset();
       deadline = undefined;
+      if (worked) yield* what.restarted();
+      worked = true;
       for await (const response of call.responses) yield* what.items(response);
     } catch (failed) {
       error = failed;
@@ -140,8 +143,7 @@ async function* run<I extends DescMessage, O extends DescMessage, T>(
     if (signal.aborted) throw signal.reason;
     deadline ??= Date.now() + patience;
     await caller.recover({ channel, error: survivor(error, what), repeat: "repeatable", backoff, deadline, signal });
-    current = open(caller, what, signal, true);
-    if (what.restarted !== undefined) yield* what.restarted();
+    current = open(caller, what, signal, worked);
   }
 }
 

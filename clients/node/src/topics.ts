@@ -82,9 +82,10 @@ export class Topics {
       this.#caller,
       {
         method: TopicService.method.subscribe,
-        request: (again) => {
-          if (again) onRestart?.();
-          return { topic, subscription, durable, maxInFlight };
+        request: () => ({ topic, subscription, durable, maxInFlight }),
+        restarted: () => {
+          onRestart?.();
+          return [];
         },
         items: ({ messages, dropped }) => {
           if (dropped > 0n) onDropped?.(count(dropped));

@@ -69,7 +69,7 @@ export interface StopResult {
   readonly released: number;
 }
 
-type State = "waiting" | "running" | "settling";
+type State = "waiting" | "running" | "acking" | "nacking";
 
 interface Job {
   readonly id: string;
@@ -199,8 +199,8 @@ export class Worker implements AsyncDisposable {
     for (const wire of deliveries) {
       const delivery = new Delivery(wire, this.#settling);
       const known = this.#jobs.get(delivery.id);
-      if (known !== undefined) {
-        // Its lease ended with a stream before, and its handler has not.
+      if (known !== undefined && known.state !== "nacking") {
+        // Its lease ended, with a stream before or by time, and its handler has not. What is given back can only come for another try.
         known.delivery = delivery;
         known.stream = this.#stream;
       } else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
@@ -238,15 +238,17 @@ export class Worker implements AsyncDisposable {
 
   async #work(job: Job): Promise<void> {
     let settle: () => Promise<void> = () => job.delivery.ack();
+    let state: State = "acking";
     try {
       await this.#handler(job.delivery, { signal: job.controller.signal });
     } catch (error) {
       this.#report(error, job);
       const how = this.#nackOf(job, error);
       settle = () => job.delivery.nack(how);
+      state = "nacking";
     }
+    job.state = state;
     this.#running -= 1;
-    job.state = "settling";
     this.#begin();
     if (!job.controller.signal.aborted) await this.#settle(job, settle);
     if (this.#jobs.get(job.id) === job) this.#jobs.delete(job.id);
@@ -293,7 +295,7 @@ export class Worker implements AsyncDisposable {
   #extend(): void {
     const oldest = Date.now() - (this.#options.maxLeaseMs ?? MAX_LEASE_MS_DEFAULT);
     for (const job of this.#jobs.values()) {
-      if (job.state === "settling" || job.stream !== this.#stream) continue;
+      if (job.state === "acking" || job.state === "nacking" || job.stream !== this.#stream) continue;
       if (job.since <= oldest) {
         const text = "the message was held for as long as maxLeaseMs allows; others get it";
         const error = new BoltqError(text, { code: "DEADLINE_EXCEEDED", reason: "CLIENT_LEASE_CEILING" });

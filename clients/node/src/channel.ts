@@ -4,8 +4,14 @@
  * A channel repeats nothing and knows no other address; `caller.ts` does. Its failures are {@link BoltqError}, with
  * `notApplied` where it is certain that the request did not reach the server.
  */
-import type { DescMessage, DescMethodBiDiStreaming, DescMethodServerStreaming, DescMethodUnary } from "@bufbuild/protobuf";
-import type { MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import type {
+  DescMessage,
+  DescMethodBiDiStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageInitShape,
+  MessageShape,
+} from "@bufbuild/protobuf";
 
 /** What belongs to one attempt. */
 export interface AttemptOptions {

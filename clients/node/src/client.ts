@@ -1,8 +1,8 @@
 /** The client: everything begins here. */
 import { Caller, type CallOptions } from "./caller.js";
-import { openChannel } from "./connect.js";
 import { Admin, Cluster } from "./cluster.js";
-import { type Message, type Payload, messageOf, optionalDuration } from "./convert.js";
+import { openChannel } from "./connect.js";
+import { type Message, messageOf, optionalDuration, type Payload } from "./convert.js";
 import { Endpoints } from "./endpoints.js";
 import { BoltqError, closed } from "./errors.js";
 import { Exchanges } from "./exchanges.js";
@@ -125,7 +125,9 @@ export class BoltqClient implements AsyncDisposable {
   /** A stream of publishes to a queue, with limits for what is on its way. Close it when it is no longer needed. */
   publisher(queue: string, options: PublisherOptions = {}): Publisher {
     this.#checkOpen();
-    const publisher: Publisher = new Publisher(this.#caller, this.#keys, queue, options, () => this.#parts.delete(publisher));
+    const publisher: Publisher = new Publisher(this.#caller, this.#keys, queue, options, () =>
+      this.#parts.delete(publisher),
+    );
     this.#parts.add(publisher);
     return publisher;
   }
@@ -139,7 +141,10 @@ export class BoltqClient implements AsyncDisposable {
     const wait = optionalDuration(waitMs, "waitMs");
     const request = { queue, maxMessages, wait, lease: optionalDuration(leaseMs, "leaseMs") };
     const timeoutMs = (options.timeoutMs ?? this.#caller.settings.timeoutMs) + (waitMs ?? 0);
-    const answer = await this.#caller.unary(QueueService.method.consume, request, "repeatable", { ...options, timeoutMs });
+    const answer = await this.#caller.unary(QueueService.method.consume, request, "repeatable", {
+      ...options,
+      timeoutMs,
+    });
     return answer.deliveries.map((delivery) => new Delivery(delivery, this.#settler));
   }
 

@@ -4,8 +4,8 @@ import { count, optionalMs } from "./convert.js";
 import { AdminService } from "./gen/boltq/admin/v1/admin_pb.js";
 import {
   ClusterService,
-  type Group as WireGroup,
   GroupState,
+  type Group as WireGroup,
   type Node as WireNode,
 } from "./gen/boltq/cluster/v1/cluster_pb.js";
 import type { ReadOptions } from "./queues.js";
@@ -71,7 +71,7 @@ export interface ClusterStatus {
 export class Cluster {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }
@@ -149,7 +149,7 @@ export interface Stats {
 export class Admin {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }

@@ -16,11 +16,11 @@ import type {
   MessageShape,
 } from "@bufbuild/protobuf";
 import { ConnectError, type StreamResponse, type Transport } from "@connectrpc/connect";
-import { Http2SessionManager, createGrpcTransport } from "@connectrpc/connect-node";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import type { AttemptOptions, BidiCall, Channel, StreamCall } from "./channel.js";
-import { BoltqError, codeName } from "./errors.js";
 import { type ErrorInfo, readErrorInfo } from "./error-info.js";
+import { BoltqError, codeName } from "./errors.js";
 import { Deferred, linked } from "./wait.js";
 
 const ERROR_INFO_TYPE = "google.rpc.ErrorInfo";
@@ -38,7 +38,7 @@ export interface ChannelOptions {
   /** For one attempt to connect. */
   readonly connectTimeoutMs: number;
   /** Undefined: not encrypted. */
-  readonly tls: tls.SecureContextOptions & { readonly servername?: string } | undefined;
+  readonly tls: (tls.SecureContextOptions & { readonly servername?: string }) | undefined;
   /** Metadata of every call. */
   readonly credentials: () => Promise<Readonly<Record<string, string>>> | Readonly<Record<string, string>>;
 }
@@ -207,7 +207,9 @@ class Sessions extends Http2SessionManager {
     );
   }
 
-  override async request(...request: Parameters<Http2SessionManager["request"]>): ReturnType<Http2SessionManager["request"]> {
+  override async request(
+    ...request: Parameters<Http2SessionManager["request"]>
+  ): ReturnType<Http2SessionManager["request"]> {
     try {
       const stream = await super.request(...request);
       const { session } = stream;
@@ -232,7 +234,9 @@ function dial(address: string, { tls: secure, connectTimeoutMs }: ChannelOptions
       ? net.connect({ host, port: Number(port), noDelay: true })
       : tls.connect({ host, port: Number(port), ALPNProtocols: ["h2"], ...servername, ...secure });
   const timer = setTimeout(() => {
-    socket.destroy(Object.assign(new Error(`no connection to ${address} within ${connectTimeoutMs} ms`), { code: "ETIMEDOUT" }));
+    socket.destroy(
+      Object.assign(new Error(`no connection to ${address} within ${connectTimeoutMs} ms`), { code: "ETIMEDOUT" }),
+    );
   }, connectTimeoutMs);
   const done = (): void => clearTimeout(timer);
   socket.once(secure === undefined ? "connect" : "secureConnect", done);

@@ -1,6 +1,6 @@
 /** Between the types of the application and those of the protos. Ranges that the server checks are not checked here again. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Duration, type Timestamp, durationFromMs, durationMs, timestampDate } from "@bufbuild/protobuf/wkt";
+import { type Duration, durationFromMs, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 
 import { invalid } from "./errors.js";
 import type { MessageSchema } from "./gen/boltq/type/v1/message_pb.js";

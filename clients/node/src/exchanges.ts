@@ -1,7 +1,7 @@
 /** Exchanges: bindings say which queues get a copy of a message. */
 import type { Caller, CallOptions } from "./caller.js";
-import { type Message, type Payload, count, hex, messageInit, messageOf } from "./convert.js";
-import { type Exchange as WireExchange, ExchangeService, ExchangeType } from "./gen/boltq/exchange/v1/exchange_pb.js";
+import { count, hex, type Message, messageInit, messageOf, type Payload } from "./convert.js";
+import { ExchangeService, ExchangeType, type Exchange as WireExchange } from "./gen/boltq/exchange/v1/exchange_pb.js";
 import { pages } from "./pages.js";
 import type { ReadOptions } from "./queues.js";
 
@@ -60,7 +60,7 @@ export interface Routed {
 export class Exchanges {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }

@@ -8,7 +8,11 @@ import type { Caller } from "./caller.js";
 import type { StreamCall } from "./channel.js";
 import { optionalDuration } from "./convert.js";
 import { BoltqError } from "./errors.js";
-import { type Delivery as WireDelivery, QueueService, type SubscribeResponseSchema } from "./gen/boltq/queue/v1/queue_pb.js";
+import {
+  QueueService,
+  type SubscribeResponseSchema,
+  type Delivery as WireDelivery,
+} from "./gen/boltq/queue/v1/queue_pb.js";
 import { Deferred } from "./wait.js";
 
 /** What is subscribed to. */

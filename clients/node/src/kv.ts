@@ -2,8 +2,8 @@
  * The replicated key-value cache. Versions, and what is counted with `increment`, use all of their 64 bits, so they are `bigint` here.
  */
 import type { Caller, CallOptions } from "./caller.js";
-import { type Payload, bytesOf, count, dateOf, duration, optionalDate, optionalDuration } from "./convert.js";
-import { type Entry as WireEntry, KvService, type WatchResponse } from "./gen/boltq/kv/v1/kv_pb.js";
+import { bytesOf, count, dateOf, duration, optionalDate, optionalDuration, type Payload } from "./convert.js";
+import { KvService, type WatchResponse, type Entry as WireEntry } from "./gen/boltq/kv/v1/kv_pb.js";
 import { pages } from "./pages.js";
 import { type ServerItems, serverItems } from "./streams.js";
 
@@ -20,7 +20,7 @@ export class KvEntry {
   /** From then on there is no value; undefined: it stays. */
   readonly expiresAt: Date | undefined;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(wire: WireEntry) {
     this.key = wire.key;
     this.value = wire.value;
@@ -99,7 +99,7 @@ export interface KvStats {
 export class Kv {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }

@@ -83,7 +83,7 @@ export function addressOf(text: string): string {
   let url: URL;
   try {
     url = new URL(`tcp://${address}`);
-  } catch (cause) {
+  } catch {
     throw invalid(`"${text}" is no address; those are host:port`);
   }
   if (url.hostname === "" || url.username !== "") throw invalid(`"${text}" is no address; those are host:port`);

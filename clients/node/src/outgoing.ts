@@ -58,7 +58,11 @@ export function nextBatch(
 /** What the server says of one message of a batch. */
 export function refusal({ reason, message, retriable }: PublishFailure): BoltqError {
   // On a stream the server says whether to try again, but not when.
-  return new BoltqError(message, { code: codeOf(reason), reason, metadata: retriable ? { retry_after_ms: "100" } : {} });
+  return new BoltqError(message, {
+    code: codeOf(reason),
+    reason,
+    metadata: retriable ? { retry_after_ms: "100" } : {},
+  });
 }
 
 function codeOf(reason: string): BoltqError["code"] {

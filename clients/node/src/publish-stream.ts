@@ -8,17 +8,17 @@
  */
 import type { Caller } from "./caller.js";
 import type { BidiCall, Channel } from "./channel.js";
-import { type Message, hex, messageInit } from "./convert.js";
+import { hex, type Message, messageInit } from "./convert.js";
 import { BoltqError, closed, inDoubt } from "./errors.js";
 import {
-  AckLevel as WireAckLevel,
   type PublishStreamRequestSchema,
   type PublishStreamResponse,
   type PublishStreamResponseSchema,
   QueueService,
+  AckLevel as WireAckLevel,
 } from "./gen/boltq/queue/v1/queue_pb.js";
 import { KEYS_FULL, type KeyMaker } from "./keys.js";
-import { type Outgoing, nextBatch, refusal } from "./outgoing.js";
+import { nextBatch, type Outgoing, refusal } from "./outgoing.js";
 import { type Backoff, isRepeated } from "./retry.js";
 import { Deferred } from "./wait.js";
 
@@ -65,7 +65,13 @@ export class PublishStream {
   }
 
   /** Publishes a message. `over` is called once, when its outcome is known. */
-  publish(queue: string, given: Message, bytes: number, timeoutMs: number, over?: (error?: unknown) => void): Promise<string> {
+  publish(
+    queue: string,
+    given: Message,
+    bytes: number,
+    timeoutMs: number,
+    over?: (error?: unknown) => void,
+  ): Promise<string> {
     if (this.#stopping.signal.aborted) throw closed("publisher");
     const wire = messageInit(given);
     const madeKey = wire.idempotencyKey === "";
@@ -269,10 +275,13 @@ export class PublishStream {
     if (this.#timer !== undefined && this.#timerAt <= deadline) return;
     clearTimeout(this.#timer);
     this.#timerAt = deadline;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      this.#failLate();
-    }, Math.max(1, deadline - Date.now()));
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        this.#failLate();
+      },
+      Math.max(1, deadline - Date.now()),
+    );
   }
 
   #failLate(): void {
@@ -295,7 +304,14 @@ export class PublishStream {
 
 /** Why a message was not confirmed in time: what failed last, if nothing has worked since. */
 function late(last: unknown, unsent: boolean): BoltqError {
-  if (!(last instanceof BoltqError)) return new BoltqError("the publish was not confirmed in time", { code: "DEADLINE_EXCEEDED", unsent });
+  if (!(last instanceof BoltqError))
+    return new BoltqError("the publish was not confirmed in time", { code: "DEADLINE_EXCEEDED", unsent });
   const { code, reason, metadata } = last;
-  return new BoltqError(`the publish was not confirmed in time; at last: ${last.message}`, { code, reason, metadata, unsent, cause: last });
+  return new BoltqError(`the publish was not confirmed in time; at last: ${last.message}`, {
+    code,
+    reason,
+    metadata,
+    unsent,
+    cause: last,
+  });
 }

@@ -1,7 +1,7 @@
 /** Publishing many messages at a time: a confirmed stream with limits. */
 import { Budget } from "./budget.js";
 import type { Caller } from "./caller.js";
-import { type Message, type Payload, messageOf } from "./convert.js";
+import { type Message, messageOf, type Payload } from "./convert.js";
 import { closed } from "./errors.js";
 import type { KeyMaker } from "./keys.js";
 import { checkedSize } from "./outgoing.js";
@@ -50,7 +50,7 @@ export class Publisher implements AsyncDisposable {
   #failure: { readonly error: unknown } | undefined;
   #closed = false;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller, keys: KeyMaker, queue: string, options: PublisherOptions, onClose: () => void) {
     this.#queue = queue;
     this.#timeoutMs = options.timeoutMs ?? caller.settings.timeoutMs;

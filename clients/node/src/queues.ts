@@ -6,10 +6,10 @@ import { count, dateOf, duration, hex, idBytes, optionalDuration, optionalMs } f
 import { invalid } from "./errors.js";
 import {
   OverflowPolicy,
-  type Queue as WireQueue,
   QueueService,
-  type QueueSettings as WireSettings,
   type QueueSettingsSchema,
+  type Queue as WireQueue,
+  type QueueSettings as WireSettings,
 } from "./gen/boltq/queue/v1/queue_pb.js";
 import { pages } from "./pages.js";
 import { QueueMessage } from "./received.js";
@@ -113,7 +113,7 @@ export interface RedriveOptions {
 export class Queues {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }

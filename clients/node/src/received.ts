@@ -18,7 +18,7 @@ export class ReceivedMessage {
   /** When the server took it. */
   readonly publishedAt: Date;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(wire: WireDelivery | WireTopicMessage) {
     this.id = hex(wire.messageId);
     this.payload = wire.payload;
@@ -54,7 +54,7 @@ export class QueueMessage extends ReceivedMessage {
   /** As it was published; empty: none. */
   readonly orderingKey: string;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(wire: WireDelivery) {
     super(wire);
     this.attempts = wire.attempts;
@@ -88,7 +88,7 @@ export class Delivery extends QueueMessage {
   readonly token: Uint8Array;
   readonly #settling: Settling;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(wire: WireDelivery, settling: Settling) {
     super(wire);
     this.token = wire.deliveryToken;

@@ -43,7 +43,13 @@ const OUTCOME_UNKNOWN: ReadonlySet<string> = new Set([
 ]);
 
 /** Reasons with which another node is worth a try. */
-const ELSEWHERE: ReadonlySet<string> = new Set(["NODE_REMOVED", "NOT_CURRENT", "NOT_LEADER", "REQUEST_STALLED", "STOPPED"]);
+const ELSEWHERE: ReadonlySet<string> = new Set([
+  "NODE_REMOVED",
+  "NOT_CURRENT",
+  "NOT_LEADER",
+  "REQUEST_STALLED",
+  "STOPPED",
+]);
 
 /** Whether it came from below the broker. */
 function isBroken({ code, reason }: Told): boolean {

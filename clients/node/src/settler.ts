@@ -9,7 +9,7 @@
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, optionalDuration } from "./convert.js";
 import { BoltqError, type ErrorCode } from "./errors.js";
-import { QueueService, type SettleFailure as WireFailure, SettleFailureReason } from "./gen/boltq/queue/v1/queue_pb.js";
+import { QueueService, SettleFailureReason, type SettleFailure as WireFailure } from "./gen/boltq/queue/v1/queue_pb.js";
 import type { NackOptions, Settling } from "./received.js";
 import { Deferred } from "./wait.js";
 
@@ -17,7 +17,13 @@ import { Deferred } from "./wait.js";
 const TOKENS_MAX = 1_000;
 
 /** Why a message could not be settled. */
-export type SettleFailureName = "MALFORMED" | "NOT_FOUND" | "LEASE_LOST" | "NOT_SETTLED" | "NOT_SCHEDULED" | "UNSPECIFIED";
+export type SettleFailureName =
+  | "MALFORMED"
+  | "NOT_FOUND"
+  | "LEASE_LOST"
+  | "NOT_SETTLED"
+  | "NOT_SCHEDULED"
+  | "UNSPECIFIED";
 
 /** A message that could not be settled. */
 export interface SettleFailure {
@@ -84,7 +90,11 @@ export async function settle(
       }
       case "nack": {
         const { delayMs, deadLetter } = action.how;
-        const request = { deliveryTokens, delay: optionalDuration(delayMs, "delayMs"), deadLetter: deadLetter ?? false };
+        const request = {
+          deliveryTokens,
+          delay: optionalDuration(delayMs, "delayMs"),
+          deadLetter: deadLetter ?? false,
+        };
         return await caller.unary(QueueService.method.nack, request, "repeatable", options, attempt);
       }
       case "extend": {

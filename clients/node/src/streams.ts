@@ -32,12 +32,18 @@ export class ServerItems<T> implements AsyncIterableIterator<T>, AsyncDisposable
   readonly #signal: AbortSignal | undefined;
   readonly #items: AsyncGenerator<T, void, undefined>;
 
-  /** For the client itself. */
-  constructor(items: (signal: AbortSignal, opened: () => void) => AsyncGenerator<T, void, undefined>, signal?: AbortSignal) {
+  /** For the client itself. @internal */
+  constructor(
+    items: (signal: AbortSignal, opened: () => void) => AsyncGenerator<T, void, undefined>,
+    signal?: AbortSignal,
+  ) {
     signal?.throwIfAborted();
     const { controller, release } = linked(signal, this.#stopping.signal);
     this.#signal = signal;
-    this.#items = this.#guard(items(controller.signal, () => this.#opened.resolve()), release);
+    this.#items = this.#guard(
+      items(controller.signal, () => this.#opened.resolve()),
+      release,
+    );
   }
 
   /** Fulfilled when the server has accepted the call for the first time. Not necessary to wait for. */

@@ -41,7 +41,7 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
   #done = false;
   #wanted: Deferred<void> | undefined;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller, settling: Settling, queue: string, options: SubscribeOptions) {
     this.#caller = caller;
     this.#signal = options.signal;
@@ -205,4 +205,3 @@ export function sizeOf(delivery: WireDelivery): number {
   for (const name in delivery.headers) bytes += 32 + name.length + (delivery.headers[name]?.length ?? 0);
   return bytes;
 }
-

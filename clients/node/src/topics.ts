@@ -1,6 +1,6 @@
 /** Topics: every message goes to all who subscribe, and into the backlog of every durable subscription. */
 import type { Caller, CallOptions } from "./caller.js";
-import { type Message, type Payload, count, hex, messageInit, messageOf, optionalDate } from "./convert.js";
+import { count, hex, type Message, messageInit, messageOf, optionalDate, type Payload } from "./convert.js";
 import { TopicService } from "./gen/boltq/topic/v1/topic_pb.js";
 import { pages } from "./pages.js";
 import { TopicMessage } from "./received.js";
@@ -55,7 +55,7 @@ export interface SubscriptionInfo {
 export class Topics {
   readonly #caller: Caller;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller) {
     this.#caller = caller;
   }

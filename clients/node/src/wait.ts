@@ -61,5 +61,10 @@ export function linked(...signals: (AbortSignal | undefined)[]): { controller: A
       undo.push(() => signal.removeEventListener("abort", onAbort));
     }
   }
-  return { controller, release: () => undo.forEach((each) => each()) };
+  return {
+    controller,
+    release: () => {
+      for (const each of undo) each();
+    },
+  };
 }

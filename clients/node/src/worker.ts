@@ -112,7 +112,7 @@ export class Worker implements AsyncDisposable {
   #quiet: Deferred<void> | undefined;
   #stopped: Promise<StopResult> | undefined;
 
-  /** For the client itself. */
+  /** For the client itself. @internal */
   constructor(caller: Caller, settling: Settling, queue: string, handler: Handler, options: WorkerOptions) {
     this.#handler = handler;
     this.#options = options;
@@ -126,7 +126,11 @@ export class Worker implements AsyncDisposable {
       room: () => this.#whenRoom(),
       broken: () => this.#broken(),
     };
-    this.#intake = new Intake(caller, { queue, maxInFlight, leaseMs: this.#leaseMs, outageMs: options.outageMs }, owner);
+    this.#intake = new Intake(
+      caller,
+      { queue, maxInFlight, leaseMs: this.#leaseMs, outageMs: options.outageMs },
+      owner,
+    );
     this.#intake.ended.then(
       () => this.#finished.resolve(),
       (error: unknown) => this.#failed(error),

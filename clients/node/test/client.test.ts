@@ -1,11 +1,11 @@
 /** What the client does with a server that works. */
 import assert from "node:assert/strict";
-import { setTimeout as sleep } from "node:timers/promises";
 import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
-import { type BoltqClient, BoltqError, DeadLetter, type Delivery, type KvEvent, connect, json } from "@boltq/client";
+import { type BoltqClient, BoltqError, connect, DeadLetter, type Delivery, json, type KvEvent } from "@boltq/client";
 
-import { Testbed, eventually, unique } from "./testbed.js";
+import { eventually, Testbed, unique } from "./testbed.js";
 
 const MIB = 1 << 20;
 
@@ -54,8 +54,16 @@ describe("a message", () => {
 
   test("that no request has room for is refused alone", async () => {
     const queue = unique("large");
-    const results = await client.publishMany(queue, ["a", new Uint8Array(5 * MIB), new Uint8Array(4_128_768 - 100), "b"]);
-    assert.deepEqual(results.map(({ error }) => error?.reason), [undefined, "MESSAGE_TOO_LARGE", undefined, undefined]);
+    const results = await client.publishMany(queue, [
+      "a",
+      new Uint8Array(5 * MIB),
+      new Uint8Array(4_128_768 - 100),
+      "b",
+    ]);
+    assert.deepEqual(
+      results.map(({ error }) => error?.reason),
+      [undefined, "MESSAGE_TOO_LARGE", undefined, undefined],
+    );
     assert.equal((await client.queues.get(queue)).ready, 3);
   });
 
@@ -79,12 +87,20 @@ describe("calls", () => {
 
   test("are repeated until their time is over, and then tell the last failure", async () => {
     let retries = 0;
-    const nobody = connect({ addresses: "127.0.0.1:1", onRetry: () => void (retries += 1) });
+    const nobody = connect({
+      addresses: "127.0.0.1:1",
+      onRetry: () => {
+        retries += 1;
+      },
+    });
     const told = { name: "BoltqError", code: "UNAVAILABLE", notApplied: true, retriable: true };
     await assert.rejects(nobody.kv.get("k", { timeoutMs: 500 }), told);
     await assert.rejects(nobody.topics.publish("t", "x", { timeoutMs: 500 }), told);
     assert.ok(retries >= 2, `${retries} retries`);
-    await assert.rejects(nobody.publish("q", "x", { timeoutMs: 500 }), { code: "UNAVAILABLE", message: /ECONNREFUSED/ });
+    await assert.rejects(nobody.publish("q", "x", { timeoutMs: 500 }), {
+      code: "UNAVAILABLE",
+      message: /ECONNREFUSED/,
+    });
     const streams = connect({ addresses: "127.0.0.1:1", timeoutMs: 300 });
     await assert.rejects(streams.subscribe("q").next(), { code: "UNAVAILABLE" });
     await assert.rejects(streams.kv.watch().next(), { code: "UNAVAILABLE" });
@@ -125,14 +141,20 @@ describe("a publisher", () => {
 
   test("keeps the order", async () => {
     const queue = unique("order");
-    await client.publishMany(queue, Array.from({ length: 3_000 }, (_, number) => String(number)));
+    await client.publishMany(
+      queue,
+      Array.from({ length: 3_000 }, (_, number) => String(number)),
+    );
     const numbers: number[] = [];
     while (numbers.length < 3_000) {
       const deliveries = await client.consume(queue, { maxMessages: 1_000, waitMs: 30_000 });
       numbers.push(...deliveries.map((delivery) => Number(delivery.text())));
       await client.ack(deliveries.map(({ token }) => token));
     }
-    assert.deepEqual(numbers, Array.from({ length: 3_000 }, (_, number) => number));
+    assert.deepEqual(
+      numbers,
+      Array.from({ length: 3_000 }, (_, number) => number),
+    );
   });
 
   test("tells which messages were refused, and goes on", async () => {
@@ -153,11 +175,19 @@ describe("a publisher", () => {
     await using small = await Testbed.start("--storage", "memory", "--set", "queue.dedup_max_keys=10");
     await using other = small.connect();
     for (let round = 0; round < 3; round += 1) {
-      const results = await other.publishMany("many", Array.from({ length: 20 }, () => "x"));
-      assert.deepEqual(results.filter(({ error }) => error !== undefined), []);
+      const results = await other.publishMany(
+        "many",
+        Array.from({ length: 20 }, () => "x"),
+      );
+      assert.deepEqual(
+        results.filter(({ error }) => error !== undefined),
+        [],
+      );
     }
     assert.equal((await other.queues.get("many")).ready, 60);
-    await assert.rejects(other.publish("many", { payload: "x", idempotencyKey: "mine" }), { reason: "IDEMPOTENCY_KEYS_FULL" });
+    await assert.rejects(other.publish("many", { payload: "x", idempotencyKey: "mine" }), {
+      reason: "IDEMPOTENCY_KEYS_FULL",
+    });
   });
 });
 
@@ -166,13 +196,20 @@ describe("a subscription", () => {
     const queue = unique("slow");
     const count = 160;
     const payload = new Uint8Array(MIB / 4);
-    await client.publishMany(queue, Array.from({ length: count }, () => payload));
+    await client.publishMany(
+      queue,
+      Array.from({ length: count }, () => payload),
+    );
     const before = process.memoryUsage();
     const subscription = client.subscribe(queue, { maxInFlight: count, maxBufferedBytes: 2 * MIB });
     const first = await subscription.next();
     assert.ok(first.done !== true);
     // All are leased when nothing but the client holds them back; then they are in the windows, or wait on the server.
-    await eventually("the reading to stop", () => subscription.bufferedBytes, (bytes) => bytes >= 2 * MIB);
+    await eventually(
+      "the reading to stop",
+      () => subscription.bufferedBytes,
+      (bytes) => bytes >= 2 * MIB,
+    );
     for (let look = 0; look < 20; look += 1) {
       await sleep(20);
       assert.ok(subscription.bufferedBytes <= 6 * MIB, `${subscription.bufferedBytes} bytes wait`);
@@ -197,7 +234,11 @@ describe("a subscription", () => {
       await delivery.ack();
       break;
     }
-    const info = await eventually("the leases to end", () => client.queues.get(queue), ({ leased }) => leased === 0);
+    const info = await eventually(
+      "the leases to end",
+      () => client.queues.get(queue),
+      ({ leased }) => leased === 0,
+    );
     assert.equal(info.ready, 2);
     assert.equal((await one(queue)).attempts, 0);
   });
@@ -223,7 +264,10 @@ describe("a subscription", () => {
 describe("a worker", () => {
   test("runs as many handlers as it may, and acknowledges what they did", async () => {
     const queue = unique("worker");
-    await client.publishMany(queue, Array.from({ length: 60 }, (_, number) => String(number)));
+    await client.publishMany(
+      queue,
+      Array.from({ length: 60 }, (_, number) => String(number)),
+    );
     const seen = new Set<string>();
     let most = 0;
     await using worker = client.worker(
@@ -235,7 +279,11 @@ describe("a worker", () => {
       },
       { concurrency: 4 },
     );
-    await eventually("all to be handled", () => seen.size, (size) => size === 60);
+    await eventually(
+      "all to be handled",
+      () => seen.size,
+      (size) => size === 60,
+    );
     assert.deepEqual(await worker.stop(), { released: 0 });
     assert.ok(most > 1 && most <= 4, `${most} at a time`);
     const { ready, leased } = await client.queues.get(queue);
@@ -257,7 +305,11 @@ describe("a worker", () => {
       },
       { nackDelayMs: () => 1, onError: (error) => errors.push(error) },
     );
-    await eventually("the second attempt", () => attempts, ({ length }) => length === 2);
+    await eventually(
+      "the second attempt",
+      () => attempts,
+      ({ length }) => length === 2,
+    );
     await worker.stop();
     assert.deepEqual(attempts, [0, 1]);
     assert.deepEqual(errors.map(String).sort(), ["DeadLetter: broken", "Error: not yet"]);
@@ -279,7 +331,11 @@ describe("a worker", () => {
       },
       { leaseMs: 1_000 },
     );
-    await eventually("the message to be done", () => client.queues.get(queue), ({ ready, leased }) => ready + leased === 0);
+    await eventually(
+      "the message to be done",
+      () => client.queues.get(queue),
+      ({ ready, leased }) => ready + leased === 0,
+    );
     await worker.stop();
     assert.deepEqual(attempts, [0]);
   });
@@ -298,7 +354,11 @@ describe("a worker", () => {
       },
       { leaseMs: 1_000, maxLeaseMs: 1_200, onError: (error) => errors.push(error) },
     );
-    await eventually("the second delivery to be done", () => client.queues.get(queue), ({ ready, leased }) => ready + leased === 0);
+    await eventually(
+      "the second delivery to be done",
+      () => client.queues.get(queue),
+      ({ ready, leased }) => ready + leased === 0,
+    );
     await worker.stop();
     assert.ok(told instanceof BoltqError && told.reason === "CLIENT_LEASE_CEILING", String(told));
     assert.deepEqual(errors, [told]);
@@ -317,13 +377,27 @@ describe("a worker", () => {
       },
       { concurrency: 2, prefetch: 1 },
     );
-    await eventually("two handlers", () => worker.running, (running) => running === 2);
+    await eventually(
+      "two handlers",
+      () => worker.running,
+      (running) => running === 2,
+    );
     assert.deepEqual(await worker.stop({ timeoutMs: 1_500 }), { released: 2 });
     await worker.finished;
-    await eventually("both handlers to end", () => ended, ({ length }) => length === 2);
+    await eventually(
+      "both handlers to end",
+      () => ended,
+      ({ length }) => length === 2,
+    );
     assert.deepEqual(ended, ["quick", "told"]);
     const left = [await one(queue), await one(queue)];
-    assert.deepEqual(left.map((each) => [each.text(), each.attempts]), [["slow", 0], ["waits", 0]]);
+    assert.deepEqual(
+      left.map((each) => [each.text(), each.attempts]),
+      [
+        ["slow", 0],
+        ["waits", 0],
+      ],
+    );
   });
 
   test("stops with its signal", async () => {
@@ -364,7 +438,10 @@ describe("topics and the cache", () => {
     const version = await client.kv.set(key, "1", { ifAbsent: true });
     const { value } = await client.kv.increment(key, 9_007_199_254_740_993n);
     assert.equal(value, 9_007_199_254_740_994n);
-    assert.equal(await client.kv.delete(key, { ifVersion: version }).catch((error: BoltqError) => error.reason), "CONDITION_NOT_MET");
+    assert.equal(
+      await client.kv.delete(key, { ifVersion: version }).catch((error: BoltqError) => error.reason),
+      "CONDITION_NOT_MET",
+    );
     assert.equal(await client.kv.delete(key), true);
     while (events.at(-1)?.type !== "removed") events.push((await watch.next()).value as KvEvent);
     await watch.close();

@@ -1,18 +1,23 @@
 /** The scenarios that all clients run: tests/conformance. */
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 
 import type { BoltqClient } from "@boltq/client";
 
-import { type Scenario, run } from "./conformance/run.js";
+import { run, type Scenario } from "./conformance/run.js";
 import { REPOSITORY, Testbed } from "./testbed.js";
 
 const FOLDER = `${REPOSITORY}tests/conformance/scenarios/`;
 const files = readdirSync(FOLDER).filter((name) => name.endsWith(".json"));
-const scenarios = files.sort().map((file) => ({ file, scenario: JSON.parse(readFileSync(FOLDER + file, "utf8")) as Scenario }));
+const scenarios = files
+  .sort()
+  .map((file) => ({ file, scenario: JSON.parse(readFileSync(FOLDER + file, "utf8")) as Scenario }));
 
-for (const [on, nodes] of [["single", "1"], ["cluster", "3"]] as const) {
+for (const [on, nodes] of [
+  ["single", "1"],
+  ["cluster", "3"],
+] as const) {
   describe(on, () => {
     let testbed: Testbed;
     let client: BoltqClient;

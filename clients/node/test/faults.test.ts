@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { BoltqClient } from "@boltq/client";
 
-import { Testbed, eventually, unique } from "./testbed.js";
+import { eventually, Testbed, unique } from "./testbed.js";
 
 /** A load on all parts of a client, and what it was told. */
 class Load {
@@ -20,7 +20,9 @@ class Load {
 
   constructor(client: BoltqClient) {
     this.#client = client;
-    this.#running = [this.#publish(), this.#call()].map((running) => running.catch((error: unknown) => void this.errors.push(error)));
+    this.#running = [this.#publish(), this.#call()].map((running) =>
+      running.catch((error: unknown) => void this.errors.push(error)),
+    );
   }
 
   /** With a confirmed stream, as quickly as 50 at a time allow. */
@@ -67,7 +69,8 @@ class Load {
     const stream = this.confirmed.size;
     const { unary, kv } = this.counted;
     const enough = (): boolean =>
-      this.errors.length > 0 || (this.confirmed.size > stream + 200 && this.counted.unary > unary + 5 && this.counted.kv > kv + 5);
+      this.errors.length > 0 ||
+      (this.confirmed.size > stream + 200 && this.counted.unary > unary + 5 && this.counted.kv > kv + 5);
     await eventually("the load to go on", enough, (done) => done);
     assert.deepEqual(this.errors, []);
   }
@@ -109,7 +112,11 @@ describe("one server", () => {
     }
     await load.goesOn();
     await load.stop();
-    await eventually("all to be handled", () => load.handled.size, (size) => size >= load.confirmed.size);
+    await eventually(
+      "all to be handled",
+      () => load.handled.size,
+      (size) => size >= load.confirmed.size,
+    );
     await worker.stop();
     for (const text of load.confirmed) assert.ok(load.handled.has(text), text);
     assert.equal(await load.ready(), 0);
@@ -143,7 +150,11 @@ describe("three nodes", () => {
     await testbed.command("rolling-restart");
     await load.goesOn();
     await load.stop();
-    await eventually("all to be handled", () => load.handled.size, (size) => size >= load.confirmed.size);
+    await eventually(
+      "all to be handled",
+      () => load.handled.size,
+      (size) => size >= load.confirmed.size,
+    );
     await worker.stop();
     for (const text of load.confirmed) assert.ok(load.handled.has(text), text);
     assert.equal(await load.ready(), 0);

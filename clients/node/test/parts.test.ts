@@ -20,7 +20,11 @@ describe("addresses", () => {
 
   test("that are none are refused", () => {
     for (const addresses of ["", "http://a:1", "a:b", "a:99999", []]) {
-      assert.throws(() => settingsOf({ addresses }), { name: "BoltqError", code: "INVALID_ARGUMENT" }, String(addresses));
+      assert.throws(
+        () => settingsOf({ addresses }),
+        { name: "BoltqError", code: "INVALID_ARGUMENT" },
+        String(addresses),
+      );
     }
   });
 });
@@ -32,7 +36,11 @@ test("options that contradict each other are refused", () => {
 });
 
 test("a value without a form in JSON is refused", () => {
-  assert.deepEqual(json({ a: 1 }, { priority: 5 }), { payload: '{"a":1}', contentType: "application/json", priority: 5 });
+  assert.deepEqual(json({ a: 1 }, { priority: 5 }), {
+    payload: '{"a":1}',
+    contentType: "application/json",
+    priority: 5,
+  });
   assert.throws(() => json(undefined), BoltqError);
 });
 
@@ -40,7 +48,11 @@ describe("the choice of a node", () => {
   const open = (address: string): Channel => ({ address, close: () => undefined }) as unknown as Channel;
   const broken = new BoltqError("…", { code: "UNAVAILABLE" });
   const elsewhere = (leader: string): BoltqError => {
-    return new BoltqError("…", { code: "UNAVAILABLE", reason: "NOT_LEADER", metadata: { leader, retry_after_ms: "100" } });
+    return new BoltqError("…", {
+      code: "UNAVAILABLE",
+      reason: "NOT_LEADER",
+      metadata: { leader, retry_after_ms: "100" },
+    });
   };
 
   test("goes round, once for many failures at the same node", () => {
@@ -56,7 +68,11 @@ describe("the choice of a node", () => {
 
   test("stays when another node would not be better", () => {
     const endpoints = new Endpoints(["a:1", "b:1"], open, 0);
-    const slow = new BoltqError("…", { code: "UNAVAILABLE", reason: "NO_MAJORITY", metadata: { retry_after_ms: "100" } });
+    const slow = new BoltqError("…", {
+      code: "UNAVAILABLE",
+      reason: "NO_MAJORITY",
+      metadata: { retry_after_ms: "100" },
+    });
     assert.equal(endpoints.failed(endpoints.current(), slow), false);
     assert.equal(endpoints.current().address, "a:1");
   });
@@ -76,7 +92,12 @@ describe("the choice of a node", () => {
     let closed = 0;
     const counting = (address: string): Channel => {
       opened += 1;
-      return { ...open(address), close: () => void (closed += 1) };
+      return {
+        ...open(address),
+        close: () => {
+          closed += 1;
+        },
+      };
     };
     const endpoints = new Endpoints(["a:1"], counting, 0);
     for (let number = 0; number < 100; number += 1) {

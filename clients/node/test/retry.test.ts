@@ -46,7 +46,11 @@ describe("a failure", () => {
   }
 
   test("that is reported says that it can pass, and when", () => {
-    const error = new BoltqError("full", { code: "RESOURCE_EXHAUSTED", reason: "QUEUE_FULL", metadata: { retry_after_ms: "1000" } });
+    const error = new BoltqError("full", {
+      code: "RESOURCE_EXHAUSTED",
+      reason: "QUEUE_FULL",
+      metadata: { retry_after_ms: "1000" },
+    });
     assert.equal(error.retriable, true);
     assert.equal(error.retryAfterMs, 1_000);
   });
@@ -72,7 +76,10 @@ describe("a failure", () => {
 describe("waits", () => {
   test("double up to the longest, are random, and never shorter than the server asks for", () => {
     const longest = new Backoff(50, 2_000, () => 1);
-    assert.deepEqual([1, 2, 3, 4, 5, 6, 7, 8].map(() => longest.next(false)), [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]);
+    assert.deepEqual(
+      [1, 2, 3, 4, 5, 6, 7, 8].map(() => longest.next(false)),
+      [50, 100, 200, 400, 800, 1_600, 2_000, 2_000],
+    );
     longest.reset();
     assert.equal(longest.next(false), 50);
     const shortest = new Backoff(50, 2_000, () => 0);
@@ -87,7 +94,11 @@ describe("waits", () => {
 
 describe("an ErrorInfo", () => {
   test("is read, and fields that are not known are passed over", () => {
-    const entry = new BinaryWriter().tag(1, WireType.LengthDelimited).string("leader").tag(2, WireType.LengthDelimited).string("b:1");
+    const entry = new BinaryWriter()
+      .tag(1, WireType.LengthDelimited)
+      .string("leader")
+      .tag(2, WireType.LengthDelimited)
+      .string("b:1");
     const info = new BinaryWriter()
       .tag(1, WireType.LengthDelimited)
       .string("NOT_LEADER")
@@ -97,11 +108,16 @@ describe("an ErrorInfo", () => {
       .string("boltq")
       .tag(3, WireType.LengthDelimited)
       .bytes(entry.finish());
-    assert.deepEqual(readErrorInfo(info.finish()), { reason: "NOT_LEADER", domain: "boltq", metadata: { leader: "b:1" } });
+    assert.deepEqual(readErrorInfo(info.finish()), {
+      reason: "NOT_LEADER",
+      domain: "boltq",
+      metadata: { leader: "b:1" },
+    });
   });
 
   test("that is cut off is an error and nothing worse", () => {
     const bytes = new BinaryWriter().tag(1, WireType.LengthDelimited).string("NOT_LEADER").finish();
-    for (let length = 1; length < bytes.length; length += 1) assert.throws(() => readErrorInfo(bytes.subarray(0, length)));
+    for (let length = 1; length < bytes.length; length += 1)
+      assert.throws(() => readErrorInfo(bytes.subarray(0, length)));
   });
 });

@@ -21,7 +21,11 @@ test("mTLS: with the right authority and a certificate everything works, without
 
   for (const tls of [{ ca }, { cert, key }, true, false]) {
     await using stranger = testbed.connect({ tls, timeoutMs: 1_000 });
-    await assert.rejects(stranger.admin.stats(), { code: "UNAVAILABLE" }, JSON.stringify(tls === true || Object.keys(tls)));
+    await assert.rejects(
+      stranger.admin.stats(),
+      { code: "UNAVAILABLE" },
+      JSON.stringify(tls === true || Object.keys(tls)),
+    );
   }
 });
 

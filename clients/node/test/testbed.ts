@@ -76,7 +76,8 @@ export class Testbed implements AsyncDisposable {
 
 function binary(): string {
   const path = process.env["BOLTQ_TESTBED_BIN"] ?? `${REPOSITORY}target/debug/boltq-testbed`;
-  if (!existsSync(path)) throw new Error(`${path} is not there; scripts/clients.sh node builds it and sets BOLTQ_TESTBED_BIN`);
+  if (!existsSync(path))
+    throw new Error(`${path} is not there; scripts/clients.sh node builds it and sets BOLTQ_TESTBED_BIN`);
   return path;
 }
 
@@ -94,7 +95,11 @@ export async function within<T>(ms: number, what: string, promise: Promise<T>): 
 }
 
 /** Asks until the answer is right. */
-export async function eventually<T>(what: string, ask: () => Promise<T> | T, right: (answer: T) => boolean): Promise<T> {
+export async function eventually<T>(
+  what: string,
+  ask: () => Promise<T> | T,
+  right: (answer: T) => boolean,
+): Promise<T> {
   const end = Date.now() + 60_000;
   for (;;) {
     const answer = await ask();

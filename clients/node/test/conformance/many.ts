@@ -1,7 +1,7 @@
 /** Steps about many messages, which are numbered from 0. */
 import type { BoltqClient } from "@boltq/client";
 
-import type { Arguments } from "./steps.js";
+import type { Arguments } from "./shapes.js";
 import type { Value } from "./values.js";
 
 const UNCONFIRMED_MAX = 64;

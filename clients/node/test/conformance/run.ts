@@ -3,8 +3,9 @@ import type { BoltqClient } from "@boltq/client";
 
 import { type Testbed, within } from "../testbed.js";
 import { Many } from "./many.js";
-import { Arguments, STEPS, type World, failureOf } from "./steps.js";
-import { type Fields, type Value, Variables, mismatch, show } from "./values.js";
+import { Arguments, failureOf } from "./shapes.js";
+import { STEPS, type World } from "./steps.js";
+import { type Fields, mismatch, show, type Value, Variables } from "./values.js";
 
 /** More than a step may take before it is said to hang. */
 const GRACE_MS = 30_000;

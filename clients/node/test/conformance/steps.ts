@@ -1,22 +1,9 @@
 /** The steps of the scenarios, each with the public interface of the client. */
-import {
-  type BoltqClient,
-  BoltqError,
-  type Delivery,
-  type ExchangeKind,
-  type KvEvent,
-  type Message,
-  type QueueInfo,
-  QueueMessage,
-  type QueueSettings,
-  ReceivedMessage,
-  type SettleResult,
-  Subscription,
-} from "@boltq/client";
-
+import { type BoltqClient, type ExchangeKind, type KvEvent, ReceivedMessage, Subscription } from "@boltq/client";
 import type { Testbed } from "../testbed.js";
 import { type Many, publishMany, workMany } from "./many.js";
-import { type Fields, type Value, milliseconds } from "./values.js";
+import { type Arguments, changed, exchangeOf, failures, message, queueOf, received, settings } from "./shapes.js";
+import type { Value } from "./values.js";
 
 /** What a step has to work with. */
 export interface World {
@@ -31,118 +18,9 @@ export interface World {
 /** A step: its arguments, how long it may take, and what `many.progress` and `many.stop` can see of it. */
 export type Step = (world: World, step: Arguments, many: Many) => Promise<Value> | Value;
 
-/** Arguments of a step. */
-export class Arguments {
-  readonly fields: Fields;
-
-  constructor(fields: Fields) {
-    this.fields = fields;
-  }
-
-  /** How long the step may take. */
-  get timeoutMs(): number {
-    return this.ms("timeout") ?? 30_000;
-  }
-
-  text(name: string): string {
-    const value = this.fields[name];
-    if (typeof value !== "string") throw new Error(`${name} is missing`);
-    return value;
-  }
-
-  optional<T extends Value>(name: string): T | undefined {
-    return (this.fields[name] ?? undefined) as T | undefined;
-  }
-
-  ms(name: string): number | undefined {
-    const value = this.optional<string>(name);
-    return value === undefined ? undefined : milliseconds(value);
-  }
-
-  tokens(): Uint8Array[] {
-    return (this.fields["tokens"] as readonly string[]).map((token) => Buffer.from(token, "hex"));
-  }
-}
-
-function message(value: Value | undefined): Message {
-  const fields = new Arguments(value as Fields);
-  return {
-    payload: fields.text("payload"),
-    headers: fields.optional<Record<string, string>>("headers"),
-    contentType: fields.optional("content_type"),
-    priority: fields.optional("priority"),
-    delayMs: fields.ms("delay"),
-    ttlMs: fields.ms("ttl"),
-    idempotencyKey: fields.optional("idempotency_key"),
-    orderingKey: fields.optional("ordering_key"),
-  };
-}
-
-/** The settings, as the client calls them and as the protos do. Those that are durations end in `Ms` here. */
-const SETTINGS: readonly (readonly [keyof QueueSettings, string])[] = [
-  ["maxRetry", "max_retry"],
-  ["retryBackoffMs", "retry_backoff"],
-  ["retryBackoffMaxMs", "retry_backoff_max"],
-  ["ackTimeoutMs", "ack_timeout"],
-  ["defaultTtlMs", "default_ttl"],
-  ["maxLength", "max_length"],
-  ["maxLengthBytes", "max_length_bytes"],
-  ["overflow", "overflow"],
-  ["deadLetterQueue", "dead_letter_queue"],
-  ["dedupTtlMs", "dedup_ttl"],
-  ["singleActiveConsumer", "single_active_consumer"],
-  ["paused", "paused"],
-];
-
-function settings(value: Value | undefined, mask?: readonly string[]): QueueSettings {
-  const fields = (value ?? {}) as Fields;
-  const given = SETTINGS.filter(([, name]) => mask?.includes(name) ?? name in fields);
-  return Object.fromEntries(
-    given.map(([name, wire]) => {
-      const each = fields[wire] ?? undefined;
-      return [name, name.endsWith("Ms") && typeof each === "string" ? milliseconds(each) : each];
-    }),
-  );
-}
-
-function durationText(ms: number): string {
-  if (ms % 3_600_000 === 0 && ms > 0) return `${ms / 3_600_000}h`;
-  if (ms % 60_000 === 0 && ms > 0) return `${ms / 60_000}m`;
-  return ms % 1_000 === 0 ? `${ms / 1_000}s` : `${ms}ms`;
-}
-
-function queueOf({ name, ready, leased, delayed, deadLetters, settings: own }: QueueInfo): Value {
-  const shown = SETTINGS.map(([field, wire]) => {
-    const each = own[field];
-    if (each === undefined) return [wire, { overflow: "UNSPECIFIED", dead_letter_queue: "", single_active_consumer: false, paused: false }[wire] ?? null];
-    return [wire, field.endsWith("Ms") ? durationText(Number(each)) : each];
-  });
-  return { name, ready, leased, delayed, dead_letters: deadLetters, settings: Object.fromEntries(shown) as Fields };
-}
-
-function received(item: ReceivedMessage): Value {
-  const { id, headers, contentType, priority } = item;
-  const common = { message_id: id, payload: item.text(), headers, content_type: contentType, priority };
-  if (!(item instanceof QueueMessage)) return common;
-  const token = "token" in item ? Buffer.from((item as Delivery).token).toString("hex") : "";
-  return { ...common, delivery_token: token, attempts: item.attempts, ordering_key: item.orderingKey };
-}
-
-function changed(event: KvEvent): Value {
-  switch (event.type) {
-    case "put":
-      return { put: { key: event.entry.key, value: event.entry.text(), version: Number(event.entry.version) } };
-    case "removed":
-      return { removed: { key: event.key, version: Number(event.version) } };
-    case "restarted":
-      return { restarted: {} };
-    default:
-      return { [event.type]: { version: Number(event.version) } };
-  }
-}
-
-function failures(result: SettleResult): Value {
-  return result.failures.map(({ token, reason }) => ({ token: Buffer.from(token).toString("hex"), reason }));
+async function done(what: Promise<unknown>): Promise<Value> {
+  await what;
+  return {};
 }
 
 /** Where a settlement goes: over a stream, or as a call. */
@@ -154,7 +32,11 @@ function via(world: World, step: Arguments): BoltqClient | Subscription {
   return stream;
 }
 
-async function open(world: World, step: Arguments, stream: AsyncIterableIterator<unknown> & { readonly opened: Promise<void> }) {
+async function open(
+  world: World,
+  step: Arguments,
+  stream: AsyncIterableIterator<unknown> & { readonly opened: Promise<void> },
+) {
   world.streams.set(step.text("as"), stream);
   await stream.opened;
   return {};
@@ -191,10 +73,17 @@ export const STEPS: Readonly<Record<string, Step>> = {
   "queue.publish_many": async ({ client }, s) => {
     const messages = (s.fields["messages"] as readonly Value[]).map(message);
     const results = await client.publishMany(s.text("queue"), messages, { timeoutMs: s.timeoutMs });
-    return { results: results.map(({ id, error }) => (error ? { error: { reason: error.reason } } : { message_id: id ?? "" })) };
+    return {
+      results: results.map(({ id, error }) => (error ? { error: { reason: error.reason } } : { message_id: id ?? "" })),
+    };
   },
   "queue.consume": async ({ client }, s) => {
-    const options = { maxMessages: s.optional<number>("max_messages"), waitMs: s.ms("wait"), leaseMs: s.ms("lease"), timeoutMs: s.timeoutMs };
+    const options = {
+      maxMessages: s.optional<number>("max_messages"),
+      waitMs: s.ms("wait"),
+      leaseMs: s.ms("lease"),
+      timeoutMs: s.timeoutMs,
+    };
     return { deliveries: (await client.consume(s.text("queue"), options)).map(received) };
   },
   "queue.ack": async (world, s) => {
@@ -202,7 +91,10 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return { settled: result.settled, failures: failures(result) };
   },
   "queue.nack": async (world, s) => {
-    const result = await via(world, s).nack(s.tokens(), { delayMs: s.ms("delay"), deadLetter: s.optional("dead_letter") });
+    const result = await via(world, s).nack(s.tokens(), {
+      delayMs: s.ms("delay"),
+      deadLetter: s.optional("dead_letter"),
+    });
     return { settled: result.settled, failures: failures(result) };
   },
   "queue.extend": async (world, s) => {
@@ -210,13 +102,22 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return { extended: result.settled, failures: failures(result) };
   },
   "queue.peek": async ({ client }, s) => {
-    const options = { linearizable: true, timeoutMs: s.timeoutMs, maxMessages: s.optional<number>("max_messages") ?? 0 };
+    const options = {
+      linearizable: true,
+      timeoutMs: s.timeoutMs,
+      maxMessages: s.optional<number>("max_messages") ?? 0,
+    };
     return { deliveries: (await client.queues.peek(s.text("queue"), options)).map(received) };
   },
   "queue.purge": async ({ client }, s) => ({ purged: await client.queues.purge(s.text("queue"), s) }),
-  "queue.purge_dead_letters": async ({ client }, s) => ({ purged: await client.queues.purgeDeadLetters(s.text("queue"), s) }),
+  "queue.purge_dead_letters": async ({ client }, s) => ({
+    purged: await client.queues.purgeDeadLetters(s.text("queue"), s),
+  }),
   "queue.redrive": async ({ client }, s) => {
-    const options = { headers: s.optional<Record<string, string>>("headers"), maxMessages: s.optional<number>("max_messages") };
+    const options = {
+      headers: s.optional<Record<string, string>>("headers"),
+      maxMessages: s.optional<number>("max_messages"),
+    };
     return { redriven: await client.queues.redriveDeadLetters(s.text("queue"), options) };
   },
   "queue.create": async ({ client }, s) => {
@@ -228,7 +129,10 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return { queue: queueOf(await client.queues.update(s.text("queue"), changes, s)) };
   },
   "queue.delete": async ({ client }, s) => ({
-    deleted_messages: await client.queues.delete(s.text("queue"), { ifEmpty: s.optional<boolean>("if_empty") ?? false, timeoutMs: s.timeoutMs }),
+    deleted_messages: await client.queues.delete(s.text("queue"), {
+      ifEmpty: s.optional<boolean>("if_empty") ?? false,
+      timeoutMs: s.timeoutMs,
+    }),
   }),
   "queue.get": async ({ client }, s) => ({
     queue: queueOf(await client.queues.get(s.text("queue"), { linearizable: true, timeoutMs: s.timeoutMs })),
@@ -237,7 +141,10 @@ export const STEPS: Readonly<Record<string, Step>> = {
     queues: await all(client.queues.list({ prefix: s.text("prefix"), linearizable: true }), ({ name }) => name),
   }),
   "queue.scheduled": async ({ client }, s) => ({
-    messages: await all(client.queues.listScheduled(s.text("queue"), s), ({ id, priority }) => ({ message_id: id, priority })),
+    messages: await all(client.queues.listScheduled(s.text("queue"), s), ({ id, priority }) => ({
+      message_id: id,
+      priority,
+    })),
   }),
   "queue.cancel": async ({ client }, s) => {
     const result = await client.queues.cancelScheduled(s.fields["message_ids"] as readonly string[], s);
@@ -260,7 +167,11 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return open(world, s, world.client.topics.subscribe(s.text("topic"), options));
   },
   "kv.watch": (world, s) => {
-    return open(world, s, world.client.kv.watch({ pattern: s.text("pattern"), initial: s.optional<boolean>("initial") }));
+    return open(
+      world,
+      s,
+      world.client.kv.watch({ pattern: s.text("pattern"), initial: s.optional<boolean>("initial") }),
+    );
   },
   "stream.receive": ({ streams }, s) => take(streams.get(s.text("from")), Number(s.fields["count"])),
   "stream.close": async ({ streams }, s) => {
@@ -273,16 +184,27 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return { message_id: id, durable_subscriptions: durableSubscriptions };
   },
   "topic.subscriptions": async ({ client }, s) => ({
-    subscriptions: await all(client.topics.subscriptions(s.text("topic"), s), ({ subscription, queue, backlog }) => ({ subscription, queue, backlog })),
+    subscriptions: await all(client.topics.subscriptions(s.text("topic"), s), ({ subscription, queue, backlog }) => ({
+      subscription,
+      queue,
+      backlog,
+    })),
   }),
   "topic.delete_subscription": async ({ client }, s) => ({
     purged: await client.topics.deleteSubscription(s.text("topic"), s.text("subscription"), s),
   }),
   "topic.list": async ({ client }, s) => ({
-    topics: await all(client.topics.list(s), ({ name, durableSubscriptions }) => ({ name, durable_subscriptions: durableSubscriptions })),
+    topics: await all(client.topics.list(s), ({ name, durableSubscriptions }) => ({
+      name,
+      durable_subscriptions: durableSubscriptions,
+    })),
   }),
   "exchange.declare": async ({ client }, s) => {
-    const options = { durable: s.optional<boolean>("durable") ?? false, alternateExchange: s.optional<string>("alternate_exchange"), timeoutMs: s.timeoutMs };
+    const options = {
+      durable: s.optional<boolean>("durable") ?? false,
+      alternateExchange: s.optional<string>("alternate_exchange"),
+      timeoutMs: s.timeoutMs,
+    };
     const info = await client.exchanges.declare(s.text("name"), s.text("type") as ExchangeKind, options);
     return { exchange: exchangeOf(info) };
   },
@@ -299,13 +221,25 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return { created: await client.exchanges.bind(s.text("exchange"), s.text("queue"), binding, s) };
   },
   "exchange.unbind": async ({ client }, s) => ({
-    removed: await client.exchanges.unbind(s.text("exchange"), s.text("queue"), s.optional<string>("binding_key") ?? "", s),
+    removed: await client.exchanges.unbind(
+      s.text("exchange"),
+      s.text("queue"),
+      s.optional<string>("binding_key") ?? "",
+      s,
+    ),
   }),
   "exchange.publish": async ({ client }, s) => {
-    const { id, routed } = await client.exchanges.publish(s.text("exchange"), s.text("routing_key"), message(s.fields["message"]), s);
+    const { id, routed } = await client.exchanges.publish(
+      s.text("exchange"),
+      s.text("routing_key"),
+      message(s.fields["message"]),
+      s,
+    );
     return { message_id: id, routed };
   },
-  "exchange.list": async ({ client }, s) => ({ exchanges: await all(client.exchanges.list({ linearizable: true, timeoutMs: s.timeoutMs }), exchangeOf) }),
+  "exchange.list": async ({ client }, s) => ({
+    exchanges: await all(client.exchanges.list({ linearizable: true, timeoutMs: s.timeoutMs }), exchangeOf),
+  }),
   "exchange.bindings": async ({ client }, s) => ({
     bindings: await all(client.exchanges.bindings(s.text("exchange"), { linearizable: true }), (binding) => ({
       queue: binding.queue,
@@ -328,11 +262,15 @@ export const STEPS: Readonly<Record<string, Step>> = {
   },
   "kv.get": async ({ client }, s) => {
     const entry = await client.kv.get(s.text("key"), s);
-    return { entry: entry === undefined ? null : { key: entry.key, value: entry.text(), version: Number(entry.version) } };
+    return {
+      entry: entry === undefined ? null : { key: entry.key, value: entry.text(), version: Number(entry.version) },
+    };
   },
   "kv.delete": async ({ client }, s) => {
     const version = s.optional<number>("if_version");
-    return { deleted: await client.kv.delete(s.text("key"), version === undefined ? {} : { ifVersion: BigInt(version) }) };
+    return {
+      deleted: await client.kv.delete(s.text("key"), version === undefined ? {} : { ifVersion: BigInt(version) }),
+    };
   },
   "kv.exists": async ({ client }, s) => ({ exists: await client.kv.exists(s.text("key"), s) }),
   "kv.keys": async ({ client }, s) => ({ keys: await all(client.kv.keys(s.text("pattern"), s), (key) => key) }),
@@ -348,7 +286,11 @@ export const STEPS: Readonly<Record<string, Step>> = {
   },
   "cluster.status": async ({ client }, s) => {
     const { enabled, nodes, groups } = await client.cluster.status(s);
-    return { enabled, nodes: nodes.map(({ id, voter }) => ({ node_id: id, voter })), groups: groups.map(({ name }) => name) };
+    return {
+      enabled,
+      nodes: nodes.map(({ id, voter }) => ({ node_id: id, voter })),
+      groups: groups.map(({ name }) => name),
+    };
   },
   "many.publish": ({ client }, s, many) => publishMany(client, s, many),
   "many.work": ({ client }, s, many) => workMany(client, s, many),
@@ -362,30 +304,20 @@ export const STEPS: Readonly<Record<string, Step>> = {
     }
     return { numbers };
   },
-  "many.progress": async (world, s) => ({ reached: await running(world, s).many.reaches(Number(s.fields["at_least"])) }),
+  "many.progress": async (world, s) => ({
+    reached: await running(world, s).many.reaches(Number(s.fields["at_least"])),
+  }),
   "many.stop": (world, s) => {
     running(world, s).many.stop();
     return {};
   },
   join: (world, s) => running(world, s).answer,
-  "server.restart": async ({ testbed }) => (await testbed.command("restart 0"), {}),
+  "server.restart": ({ testbed }) => done(testbed.command("restart 0")),
   "cluster.kill_leader": async ({ testbed }) => ({ node: String((await testbed.command("kill-leader"))["name"]) }),
-  "cluster.restart_killed": async ({ testbed }) => (await testbed.command("restart-killed"), {}),
-  "cluster.rolling_restart": async ({ testbed }) => (await testbed.command("rolling-restart"), {}),
+  "cluster.restart_killed": ({ testbed }) => done(testbed.command("restart-killed")),
+  "cluster.rolling_restart": ({ testbed }) => done(testbed.command("rolling-restart")),
   sleep: async (_, s) => {
     await new Promise((resolve) => setTimeout(resolve, s.ms("for")));
     return {};
   },
 };
-
-function exchangeOf(info: { name: string; type: string; durable: boolean; alternateExchange: string; bindings: number }) {
-  const { name, type, durable, alternateExchange, bindings } = info;
-  return { name, type, durable, alternate_exchange: alternateExchange, bindings };
-}
-
-/** What a failure is in a scenario. */
-export function failureOf(error: unknown): Value {
-  if (!(error instanceof BoltqError)) throw error;
-  const { code, reason, retriable, metadata } = error;
-  return { code, reason, retriable, metadata };
-}

@@ -73,16 +73,16 @@ export function mismatch(expected: Value, actual: Value | undefined, path = "ans
 }
 
 function hasEach(wanted: readonly Value[], actual: Value | undefined): boolean {
-  return Array.isArray(actual) && wanted.every((each) => actual.some((other: Value) => mismatch(each, other) === undefined));
+  return (
+    Array.isArray(actual) && wanted.every((each) => actual.some((other: Value) => mismatch(each, other) === undefined))
+  );
 }
 
 /** Whether each of `wanted` has an element of its own. */
 function pairs(wanted: readonly Value[], actual: readonly Value[]): boolean {
   const [next, ...rest] = wanted;
   if (next === undefined) return true;
-  return actual.some(
-    (other, index) => mismatch(next, other) === undefined && pairs(rest, actual.toSpliced(index, 1)),
-  );
+  return actual.some((other, index) => mismatch(next, other) === undefined && pairs(rest, actual.toSpliced(index, 1)));
 }
 
 function first(problems: readonly (string | undefined)[]): string | undefined {

@@ -47,7 +47,10 @@ client_go() (
     else
         echo "clients/go: staticcheck is left out, it is not installed; 'make tools' installs it" >&2
     fi
-    go test -timeout "$GO_TIMEOUT" "$@" ./...
+    local race=()
+    # The race detector needs a C compiler.
+    if [[ "$(go env CGO_ENABLED)" == 1 ]]; then race=(-race); fi
+    go test "${race[@]}" -timeout "$GO_TIMEOUT" "$@" ./...
 )
 
 client_node() (

@@ -292,6 +292,13 @@ func TestADeadlineIsKeptWhenNobodyAnswers(t *testing.T) {
 	if errors.Is(err, boltq.ErrOutcomeUnknown) {
 		t.Errorf("the outcome is said to be unknown: %v", err)
 	}
+	short, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	_, err = client.PublishBatch(short, unique("jobs"), make([]boltq.Message, 10))
+	var batch *boltq.BatchError
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &batch) || len(batch.Failures) != 10 || errors.Is(err, boltq.ErrOutcomeUnknown) {
+		t.Errorf("the failure of the batch is %v", err)
+	}
 	bed.do(t, "start 0")
 	must[boltq.MessageID](t)(client.Publish(t.Context(), unique("jobs"), boltq.Message{}))
 }

@@ -64,7 +64,7 @@ func (n notWaitingForKeys) Publish(
 // messages use a [Publisher].
 func (c *Client) PublishBatch(ctx context.Context, queue string, messages []Message) ([]MessageID, error) {
 	publisher := c.NewPublisher(queue)
-	defer publisher.abandon()
+	defer publisher.abandon(ErrClosed)
 	confirms := make([]*Confirm, 0, len(messages))
 	failures := make(map[int]error)
 	for _, message := range messages {
@@ -76,7 +76,13 @@ func (c *Client) PublishBatch(ctx context.Context, queue string, messages []Mess
 	}
 	ids := make([]MessageID, len(messages))
 	for index, confirm := range confirms {
-		id, err := confirm.Wait(ctx)
+		select {
+		case <-confirm.Done():
+		case <-ctx.Done():
+			// All are told then what is known of them.
+			publisher.abandon(context.Cause(ctx))
+		}
+		id, err := confirm.Wait(context.WithoutCancel(ctx))
 		if err != nil {
 			failures[index] = err
 		}

@@ -191,16 +191,16 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	p.signal()
 	err := p.Flush(ctx)
-	p.abandon()
+	p.abandon(ErrClosed)
 	return err
 }
 
-// abandon ends the stream at once.
-func (p *Publisher) abandon() {
+// abandon ends the stream at once; what is not confirmed fails for this cause.
+func (p *Publisher) abandon(cause error) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.end(ErrClosed)
+	p.end(cause)
 	<-p.done
 }
 

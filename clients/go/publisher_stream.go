@@ -23,7 +23,7 @@ var errReopen = errors.New("boltq: the stream has to be opened again")
 // run opens streams as long as there is something to send, until the publisher ends.
 func (p *Publisher) run() {
 	defer close(p.done)
-	defer p.failAll(ErrClosed)
+	defer p.failAll()
 	pace := p.client.newPace(forever)
 	for p.awaitWork() {
 		stream := &publishStream{publisher: p, pace: pace}
@@ -92,13 +92,13 @@ func (p *Publisher) mayRepeat(confirm *Confirm, failure *Error) bool {
 }
 
 // failAll resolves what is left when the publisher ends.
-func (p *Publisher) failAll(err error) {
+func (p *Publisher) failAll() {
 	p.mu.Lock()
 	waiting := p.waiting
 	p.waiting = nil
 	p.mu.Unlock()
 	for _, confirm := range waiting {
-		p.resolve(confirm, MessageID{}, err)
+		p.resolve(confirm, MessageID{}, context.Cause(p.life))
 	}
 }
 

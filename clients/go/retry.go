@@ -52,7 +52,7 @@ func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bo
 		return failure.because(ErrClosed)
 	}
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return failure.because(ctx.Err())
+		return failure.because(context.Cause(ctx))
 	}
 	if ctx.Err() != nil || failure.Code == codes.DeadlineExceeded && failure.Reason == "" {
 		// Nobody knows whether the node hangs, and any other one is as good.

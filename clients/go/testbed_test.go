@@ -3,6 +3,7 @@ package boltq_test
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -165,6 +166,13 @@ func needServers(t testing.TB) {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv("BOLTQ_TESTBED_BIN") == "" {
+		// Examples cannot skip themselves.
+		_ = flag.Set("test.skip", "^Example")
+	} else {
+		startExamples()
+	}
 	code := m.Run()
 	for _, bed := range shared.beds {
 		bed.close()

@@ -188,17 +188,21 @@ func TestABudgetIsUsedInOrderAndGivenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	large, small := make(chan error, 1), make(chan error, 1)
 	go func() { large <- b.acquire(ctx, 1_000) }()
-	for waits := 0; waits == 0; {
+	waiting := func(want int) bool {
 		b.mu.Lock()
-		waits = len(b.waiting)
-		b.mu.Unlock()
+		defer b.mu.Unlock()
+		return len(b.waiting) == want
+	}
+	for !waiting(1) {
+		time.Sleep(time.Millisecond)
 	}
 	go func() { small <- b.acquire(t.Context(), 1) }()
+	for !waiting(2) {
+		time.Sleep(time.Millisecond)
+	}
 	b.release(40)
-	select {
-	case <-small:
+	if !waiting(2) {
 		t.Fatal("it overtakes who was first")
-	case <-time.After(20 * time.Millisecond):
 	}
 	cancel()
 	if err := <-large; !errors.Is(err, context.Canceled) {

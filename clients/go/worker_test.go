@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/boltq/boltq/clients/go"
 	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
@@ -67,23 +69,28 @@ func TestAWorkerHandlesAsManyAtATimeAsItMayAndNoMore(t *testing.T) {
 }
 
 func TestLeasesAreExtendedWhileTheHandlerRuns(t *testing.T) {
-	client, queue := single(t).connect(t), unique("jobs")
+	var extended, calls atomic.Int64
+	extensions := grpc.WithUnaryInterceptor(func(
+		ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := call(ctx, method, request, answer, conn, opts...)
+		if extension, ok := answer.(*queuev1.ExtendLeaseResponse); ok && err == nil {
+			extended.Add(int64(extension.Extended))
+		}
+		return err
+	})
+	client, queue := single(t).connect(t, boltq.WithDialOptions(extensions)), unique("jobs")
 	publish(t, client, queue, 1)
-	var calls atomic.Int64
 	startWorker(t, client.NewWorker(queue, func(ctx context.Context, _ *boltq.Delivery) error {
 		calls.Add(1)
-		// Three leases long.
-		select {
-		case <-time.After(3 * time.Second):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
+		for extended.Load() < 3 && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
 		}
-	}, boltq.WithConcurrency(2), boltq.WithWorkerLease(time.Second)))
-	eventually(t, "the handler runs", func() bool { return calls.Load() == 1 })
+		return ctx.Err()
+	}, boltq.WithWorkerLease(time.Second)))
 	isEmpty(t, client, queue)
-	if calls.Load() != 1 {
-		t.Errorf("the handler was called %d times", calls.Load())
+	if calls.Load() != 1 || extended.Load() < 3 {
+		t.Errorf("the handler was called %d times, and its lease extended %d times", calls.Load(), extended.Load())
 	}
 }
 
@@ -259,7 +266,7 @@ func TestAMessageThatComesAgainWhileItIsHandledIsNotHandledTwice(t *testing.T) {
 	}
 }
 
-func TestAWorkerHoldsNoMoreBytesThanItMay(t *testing.T) {
+func TestAWorkerThatMayHoldOneMessageHandlesAll(t *testing.T) {
 	client, queue := single(t).connect(t), unique("jobs")
 	const count, bytes = 64, 64 << 10
 	messages := make([]boltq.Message, count)

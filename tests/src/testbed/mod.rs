@@ -5,6 +5,7 @@
 
 mod bed;
 mod options;
+mod thread;
 
 use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 pub use bed::Bed;
 pub use options::TestBedOptions;
+pub use thread::BedThread;
 
 /// Starts servers, says so, and carries out commands until the input ends.
 ///

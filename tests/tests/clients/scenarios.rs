@@ -1,6 +1,8 @@
 //! All scenarios of `tests/conformance/scenarios`.
 
-use boltq_tests::testbed::{Bed, TestBedOptions};
+use std::sync::Arc;
+
+use boltq_tests::testbed::{BedThread, TestBedOptions};
 use clap::Parser;
 
 use crate::runner::{Scenario, run};
@@ -8,9 +10,11 @@ use crate::runner::{Scenario, run};
 /// On each bed all of them, and then what failed: one failure does not hide others.
 async fn run_all(on: &str, nodes: &str) {
     let options = TestBedOptions::parse_from(["boltq-testbed", "--nodes", nodes]);
-    let bed = tokio::task::spawn_blocking(move || Bed::start(&options).expect("options")).await;
-    let bed = std::sync::Arc::new(std::sync::Mutex::new(bed.expect("servers")));
-    let all: Vec<Scenario> = Scenario::all().into_iter().filter(|scenario| scenario.is_on(on)).collect();
+    let bed = Arc::new(BedThread::start(options).await);
+    let all: Vec<Scenario> = Scenario::all()
+        .into_iter()
+        .filter(|scenario| scenario.is_on(on))
+        .collect();
     assert!(all.len() >= 5, "{} scenarios", all.len());
     let mut failures = Vec::new();
     for scenario in &all {
@@ -19,7 +23,13 @@ async fn run_all(on: &str, nodes: &str) {
             failures.push(format!("{}: {failure}", scenario.name));
         }
     }
-    assert!(failures.is_empty(), "{} of {} failed on {on}:\n{}", failures.len(), all.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} failed on {on}:\n{}",
+        failures.len(),
+        all.len(),
+        failures.join("\n")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use boltq::{Client, Error, Subscription, TopicSubscription, Watch};
-use boltq_tests::testbed::Bed;
+use boltq_tests::testbed::BedThread;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ struct Background {
 /// See the module.
 pub(super) struct Context {
     client: Client,
-    bed: Arc<Mutex<Bed>>,
+    bed: Arc<BedThread>,
     run: String,
     variables: Mutex<HashMap<String, Value>>,
     pub(super) streams: tokio::sync::Mutex<HashMap<String, Open>>,
@@ -43,12 +43,9 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) async fn new(bed: Arc<Mutex<Bed>>) -> Arc<Self> {
+    pub(super) fn new(bed: Arc<BedThread>) -> Arc<Self> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
-        let ready = with_bed(&bed, |bed| bed.ready()).await;
-        let nodes = ready["nodes"].as_array().expect("nodes").iter();
-        let addresses = nodes.map(|node| node["messaging"].as_str().expect("an address").to_owned());
-        let client = Client::builder().addresses(addresses).build().expect("a client");
+        let client = Client::builder().addresses(bed.addresses()).build().expect("a client");
         let number = RUNS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self {
             client,
@@ -67,9 +64,7 @@ impl Context {
 
     /// Tells the test bed.
     pub(super) async fn command(&self, command: &str) -> Value {
-        let line = command.to_owned();
-        let answer = with_bed(&self.bed, move |bed| bed.carry_out(&line)).await;
-        answer.unwrap_or_else(|why| panic!("{command}: {why}"))
+        self.bed.command(command).await
     }
 
     pub(super) fn save(&self, variable: &str, value: Value) {
@@ -93,12 +88,20 @@ impl Context {
 
     pub(super) fn progress(&self, name: &str) -> Progress {
         let background = lock(&self.background);
-        background.get(name).unwrap_or_else(|| panic!("nothing runs as {name}")).progress.clone()
+        background
+            .get(name)
+            .unwrap_or_else(|| panic!("nothing runs as {name}"))
+            .progress
+            .clone()
     }
 
     pub(super) async fn join(&self, name: &str) -> Result<Value, Error> {
-        let task = lock(&self.background).get_mut(name).and_then(|background| background.task.take());
-        task.unwrap_or_else(|| panic!("nothing runs as {name}")).await.expect("a step that does not panic")
+        let task = lock(&self.background)
+            .get_mut(name)
+            .and_then(|background| background.task.take());
+        task.unwrap_or_else(|| panic!("nothing runs as {name}"))
+            .await
+            .expect("a step that does not panic")
     }
 
     /// A step with its variables and names in it.
@@ -126,9 +129,13 @@ impl Context {
         }
         let variables = lock(&self.variables);
         if let Some(name) = text.strip_prefix('$')
-            && !name.starts_with(['{', 'u'])
+            && !name.starts_with('{')
+            && !name.starts_with("unique(")
         {
-            return variables.get(name).unwrap_or_else(|| panic!("no variable {name}")).clone();
+            return variables
+                .get(name)
+                .unwrap_or_else(|| panic!("no variable {name}"))
+                .clone();
         }
         let mut replaced = text.to_owned();
         while let Some((before, rest)) = replaced.split_once("$unique(") {
@@ -143,12 +150,6 @@ impl Context {
         }
         replaced.into()
     }
-}
-
-async fn with_bed<T: Send + 'static>(bed: &Arc<Mutex<Bed>>, act: impl FnOnce(&mut Bed) -> T + Send + 'static) -> T {
-    let bed = bed.clone();
-    let act = move || act(&mut lock(&bed));
-    tokio::task::spawn_blocking(act).await.expect("the test bed")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

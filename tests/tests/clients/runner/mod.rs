@@ -10,11 +10,11 @@ mod routing;
 mod steps;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use boltq::Error;
-use boltq_tests::testbed::Bed;
+use boltq_tests::testbed::BedThread;
 use serde_json::Value;
 
 use context::Context;
@@ -64,8 +64,8 @@ impl Scenario {
 }
 
 /// Carries out a scenario; what failed if it did.
-pub(crate) async fn run(scenario: &Scenario, bed: &Arc<Mutex<Bed>>) -> Result<(), String> {
-    let context = Context::new(bed.clone()).await;
+pub(crate) async fn run(scenario: &Scenario, bed: &Arc<BedThread>) -> Result<(), String> {
+    let context = Context::new(bed.clone());
     for (number, step) in scenario.steps.iter().enumerate() {
         let outcome = carry_out(&context, step).await;
         outcome.map_err(|why| format!("step {}, {step}: {why}", number + 1))?;

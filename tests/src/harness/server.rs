@@ -204,6 +204,18 @@ impl Server {
         *self = next.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Starts a new process with the same data and addresses, in place of one that has ended.
+    ///
+    /// # Panics
+    /// When that one runs, or the new one does not become ready.
+    pub fn start_again(&mut self) {
+        assert!(self.exited().is_some(), "the server runs");
+        let started = Instant::now();
+        self.child = spawn(&self.options, &self.config, self.directory.path(), &self.log);
+        self.wait_until_ready(started).unwrap_or_else(|error| panic!("{error}"));
+        self.started_in = started.elapsed();
+    }
+
     /// HTTP.
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -246,7 +258,7 @@ impl Drop for Server {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-            println!(
+            eprintln!(
                 "--- server on {}, end of its log\n{}\n---",
                 self.messaging,
                 shown.join("\n")

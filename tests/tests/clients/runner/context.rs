@@ -17,7 +17,7 @@ use super::steps;
 pub(super) enum Open {
     Queue(Subscription),
     Topic(TopicSubscription),
-    Cache(Watch),
+    Cache(Box<Watch>),
 }
 
 /// How far a step in the background is, and whether it is to end.

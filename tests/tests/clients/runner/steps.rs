@@ -40,7 +40,7 @@ pub(super) async fn perform_with(
         ("kv", "watch") => {
             let initial = step["initial"].as_bool().unwrap_or_default();
             let stream = client.kv().watch(text(step, "pattern"), initial).await?;
-            open(context, step, Open::Cache(stream)).await
+            open(context, step, Open::Cache(Box::new(stream))).await
         }
         ("queue", _) => queues::perform(&client, call, step).await,
         ("topic", _) => routing::topic(&client, call, step).await,

@@ -17,7 +17,6 @@ fn client(server: &Server) -> Client {
 #[tokio::test]
 async fn a_thousand_clients_that_come_and_go_leave_nothing() {
     let server = Server::start(&ServerOptions::memory());
-    let this = ProcessStat::of(std::process::id());
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let cycle = async || {
         let client = client(&server);
@@ -37,15 +36,14 @@ async fn a_thousand_clients_that_come_and_go_leave_nothing() {
     cycle().await;
     let settled = || async { (tasks() == 0).then_some(()) };
     eventually_async(WITHIN, "the first client is gone", settled).await;
-    let files = this.open_files();
+    // Whoever leaves a connection open leaves it at both ends, and this server has no other clients.
+    let files = server.stat().open_files();
     for _ in 0..1_000 {
         within(WITHIN, "a cycle", cycle()).await;
     }
     eventually_async(WITHIN, "all tasks are gone", settled).await;
-    let back = || async { (this.open_files() <= files).then_some(()) };
+    let back = || async { (server.stat().open_files() <= files).then_some(()) };
     eventually_async(WITHIN, "all connections are closed", back).await;
-    let left = || async { (server.stat().open_files() < 100).then_some(()) };
-    eventually_async(WITHIN, "the server has no connections either", left).await;
 }
 
 #[tokio::test]
@@ -53,8 +51,8 @@ async fn a_subscription_that_nobody_reads_takes_no_more_than_its_window() {
     const MESSAGE_BYTES: usize = 256 << 10;
     const MESSAGES: usize = 400;
     const WINDOW_BYTES: u32 = 1 << 20;
-    // A response, the window, and what allocators keep; the backlog has 100 MiB.
-    const GROWTH_MAX: u64 = 40 << 20;
+    // A response, the window, what allocators keep, and other tests of this process; the backlog has 100 MiB.
+    const GROWTH_MAX: u64 = 60 << 20;
     let server = Server::start(&ServerOptions::disk().set("storage.sync", "never"));
     let client = Client::builder()
         .address(server.messaging().to_string())

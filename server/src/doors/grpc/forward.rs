@@ -23,7 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::{Layer, Service, service_fn};
 
 use super::error::invalid;
-use crate::service::{Queues, ServiceError};
+use crate::service::{Leader, Queues, ServiceError};
 use crate::telemetry::{DoorMetrics, ForwardCounts};
 use crate::tls::{Dialer, Stream};
 
@@ -134,7 +134,11 @@ where
         let here = !(needs_leader(path, self.cache) || subscribes)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
-        let leader = if here { String::new() } else { self.queues.leader().0 };
+        let leader = if here {
+            String::new()
+        } else {
+            self.queues.leader().messaging
+        };
         if leader.is_empty() {
             if !here && !subscribes {
                 self.metrics.forwards.no_leader.increment();
@@ -215,17 +219,17 @@ async fn pass_on(
 }
 
 fn refusal(leader: &str) -> Status {
-    Status::from(ServiceError::NotLeader {
-        leader: leader.to_owned(),
-        leader_id: String::new(),
-    })
+    Status::from(ServiceError::NotLeader(Leader {
+        messaging: leader.to_owned(),
+        ..Leader::default()
+    }))
 }
 
 /// Returns when this node no longer takes that one for the leader: a node that hangs does not say so itself.
 async fn no_longer_leads(queues: &Queues, leader: &str) {
     loop {
         tokio::time::sleep(LOOK).await;
-        if queues.leader().0 != leader {
+        if queues.leader().messaging != leader {
             return;
         }
     }

@@ -107,7 +107,7 @@ impl Door {
     /// The messaging address of the node that leads, if it is another one and connections are passed on to it.
     pub(super) fn leader_to_forward_to(&self) -> Option<String> {
         let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
-        let leader = wanted.then(|| self.queues.leader().0)?;
+        let leader = wanted.then(|| self.queues.leader().messaging)?;
         if leader.is_empty() {
             self.forwards().no_leader.increment();
             return None;

@@ -9,7 +9,7 @@ use boltq_tests::harness::library::{Habits, Lockstep, Positional};
 use boltq_tests::harness::{Cluster, ServerOptions, eventually};
 use serde_json::Value;
 
-use super::work::{PATIENCE, Work, number_of, until};
+use super::work::{PATIENCE, Stop, Work, number_of, until};
 
 const KEY: &str = "s3cret";
 const TOPIC: &str = "prices";
@@ -63,6 +63,7 @@ fn follow(cluster: &mut Cluster, mut next: impl FnMut() -> Option<Value> + Send)
     let mut publisher = Lockstep::new(habits(cluster));
     let mut heard = Heard::default();
     std::thread::scope(|scope| {
+        let _stop = Stop(&work);
         scope.spawn(|| work.publish(&mut publisher, command::PUBLISH_TOPIC, TOPIC));
         let mut hear = |what: &str, is_enough: &dyn Fn(&Heard) -> bool| {
             eventually(PATIENCE, what, || {
@@ -81,7 +82,6 @@ fn follow(cluster: &mut Cluster, mut next: impl FnMut() -> Option<Value> + Send)
         hear("a subscriber that has found the next leader", &|heard| {
             heard.0.iter().any(|number| *number > before + 20)
         });
-        work.stop.store(true, Ordering::SeqCst);
     });
     eventually(PATIENCE, "everything that was promised", || {
         if let Some(push) = next() {

@@ -40,7 +40,7 @@ impl Work {
         let mut numbers = 0..;
         while !self.stop.load(Ordering::SeqCst) {
             let number: u64 = numbers.next().expect("a number");
-            loop {
+            while !self.stop.load(Ordering::SeqCst) {
                 let unanswered = library.unanswered();
                 let reply = library.command(code, &json!({"topic": topic, "payload": number, "headers": null}));
                 let unanswered = library.unanswered() - unanswered;
@@ -111,6 +111,15 @@ impl Work {
             .filter(|(_, fate)| fate.published > 0)
             .map(|(number, _)| *number)
             .collect()
+    }
+}
+
+/// Tells everybody to stop, also when a test fails while others work: who waits for them would wait for ever.
+pub(crate) struct Stop<'w>(pub(crate) &'w Work);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::SeqCst);
     }
 }
 

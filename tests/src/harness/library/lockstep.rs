@@ -68,6 +68,14 @@ impl Lockstep {
         self
     }
 
+    /// For the commands and pushes from now on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.habits.deadline = deadline;
+        if let Some(line) = &mut self.line {
+            line.set_timeout(deadline);
+        }
+    }
+
     /// Connections that it made.
     pub fn connections(&self) -> usize {
         self.connections
@@ -130,7 +138,11 @@ impl Lockstep {
         self.left.extend(self.line.take());
     }
 
-    fn connect(&mut self) -> io::Result<()> {
+    /// Connects if there is no connection, and subscribes there again.
+    ///
+    /// # Errors
+    /// No node took it for a long time.
+    pub fn connect(&mut self) -> io::Result<()> {
         let mut failures = 0;
         let mut waited = Duration::ZERO;
         while self.line.is_none() {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
 use super::network::Host;
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http, tls};
+use super::{Directory, ProcessStat, ServerOptions, eventually, free_neighbours, http, tls};
 
 /// A start replays a log and may share the machine with a build.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -68,16 +68,16 @@ impl Server {
     /// It ended, or was not ready in time.
     pub fn start_in(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
         for _ in 1..START_ATTEMPTS {
-            match Self::attempt(options, Arc::clone(&directory)) {
+            match Self::attempt(options, Arc::clone(&directory), free_neighbours()) {
                 Err(error) if error.log.to_lowercase().contains("address already in use") => {}
                 result => return result,
             }
         }
-        Self::attempt(options, directory)
+        Self::attempt(options, directory, free_neighbours())
     }
 
-    fn attempt(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
-        let (admin, messaging) = (local(free_port()), local(free_port()));
+    fn attempt(options: &ServerOptions, directory: Arc<Directory>, ports: (u16, u16)) -> Result<Self, StartError> {
+        let (admin, messaging) = (local(ports.0), local(ports.1));
         let log = directory.path().join(format!("server-{}.log", messaging.port()));
         let config = directory.path().join(format!("config-{}.json", messaging.port()));
         let listening = options
@@ -214,6 +214,15 @@ impl Server {
         self.child = spawn(&self.options, &self.config, self.directory.path(), &self.log);
         self.wait_until_ready(started).unwrap_or_else(|error| panic!("{error}"));
         self.started_in = started.elapsed();
+    }
+
+    /// As [`Server::restart`], on the ports that it had, so that clients find it again.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn restart_in_place(&mut self) {
+        self.kill();
+        self.start_again();
     }
 
     /// HTTP.

@@ -43,7 +43,7 @@ func TestWhichFailuresAreRepeatedAndWhichMayHaveBeenCarriedOut(t *testing.T) {
 		"undecodable":              {err: status.Error(codes.Internal, "failed to decode"), unknown: true},
 		"no leader known":          {err: told(codes.Unavailable, "NOT_LEADER", soon), repeats: true, retriable: true},
 		"leader known":             {err: told(codes.Unavailable, "NOT_LEADER", leader("leader", "a:1", "leader_id", "n1")), repeats: true, retriable: true},
-		"passed on":                {err: told(codes.Unavailable, "NOT_LEADER", leader("leader", "a:1")), repeats: true, retriable: true, unknown: true},
+		"passed on":                {err: told(codes.Unavailable, "LEADER_LOST", soon), repeats: true, retriable: true, unknown: true},
 		"stopping":                 {err: told(codes.Unavailable, "STOPPED", soon), repeats: true, retriable: true, unknown: true},
 		"no majority":              {err: told(codes.Unavailable, "NO_MAJORITY", soon), repeats: true, retriable: true, unknown: true},
 		"not in sync":              {err: told(codes.Unavailable, "NOT_IN_SYNC", soon), repeats: true, retriable: true, unknown: true},

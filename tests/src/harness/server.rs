@@ -338,6 +338,9 @@ fn built(name: &str) -> PathBuf {
     DIRECTORY.get_or_init(build).join(name)
 }
 
+/// Beginnings of names of variables.
+const ABOUT_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 fn build() -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
@@ -357,6 +360,13 @@ fn build() -> PathBuf {
     ]);
     command.args(["--profile", profile]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // What cargo tells this process of its package: build scripts that ask for it would run again for nothing.
+    for (name, _) in std::env::vars_os() {
+        let about_package = |name: &str| ABOUT_PACKAGE.iter().any(|start| name.starts_with(start));
+        if name.to_str().is_some_and(about_package) {
+            command.env_remove(name);
+        }
+    }
     let status = command.status().expect("run cargo");
     assert!(status.success(), "server and command line do not build");
     directory

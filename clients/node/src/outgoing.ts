@@ -58,6 +58,7 @@ export function nextBatch(
 /** Codes of the reasons that one message of a batch can be refused with, as docs/grpc.md has them; others are `INVALID_ARGUMENT`. */
 const CODES: Readonly<Record<string, ErrorCode>> = {
   IDEMPOTENCY_KEYS_FULL: "RESOURCE_EXHAUSTED",
+  LEADER_LOST: "UNAVAILABLE",
   NODE_REMOVED: "UNAVAILABLE",
   NOT_ENOUGH_REPLICAS: "UNAVAILABLE",
   NOT_IN_SYNC: "UNAVAILABLE",

@@ -151,6 +151,12 @@ pub enum ServiceError {
     /// This node does not lead the group, or no longer.
     #[error("not the leader; {}", ask(&.0.messaging))]
     NotLeader(Leader),
+    /// The call was passed on to the node that led, which went away or was replaced before it answered. The outcome is unknown.
+    #[error("passed on to {leader}, which no longer leads or did not answer; it may still be carried out")]
+    LeaderLost {
+        /// Its messaging address.
+        leader: String,
+    },
     /// This node was removed from its cluster.
     #[error("this node was removed from its cluster; ask another one")]
     Removed,
@@ -238,6 +244,7 @@ impl ServiceError {
             Self::SubscriptionNotFound { .. } => "SUBSCRIPTION_NOT_FOUND",
             Self::BacklogTaken { .. } => "BACKLOG_TAKEN",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::LeaderLost { .. } => "LEADER_LOST",
             Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
@@ -255,9 +262,12 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
-                Some(Duration::from_millis(100))
-            }
+            Self::NotLeader { .. }
+            | Self::LeaderLost { .. }
+            | Self::NotCurrent { .. }
+            | Self::NoMajority
+            | Self::NotInSync
+            | Self::Stopped => Some(Duration::from_millis(100)),
             Self::StorageFull
             | Self::NotEnoughReplicas { .. }
             | Self::KeysFull { .. }

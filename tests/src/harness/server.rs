@@ -68,16 +68,17 @@ impl Server {
     /// It ended, or was not ready in time.
     pub fn start_in(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
         for _ in 1..START_ATTEMPTS {
-            match Self::attempt(options, Arc::clone(&directory), free_neighbours()) {
+            match Self::attempt(options, Arc::clone(&directory)) {
                 Err(error) if error.log.to_lowercase().contains("address already in use") => {}
                 result => return result,
             }
         }
-        Self::attempt(options, directory, free_neighbours())
+        Self::attempt(options, directory)
     }
 
-    fn attempt(options: &ServerOptions, directory: Arc<Directory>, ports: (u16, u16)) -> Result<Self, StartError> {
-        let (admin, messaging) = (local(ports.0), local(ports.1));
+    fn attempt(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
+        let (admin, messaging) = free_neighbours();
+        let (admin, messaging) = (local(admin), local(messaging));
         let log = directory.path().join(format!("server-{}.log", messaging.port()));
         let config = directory.path().join(format!("config-{}.json", messaging.port()));
         let listening = options
@@ -214,15 +215,6 @@ impl Server {
         self.child = spawn(&self.options, &self.config, self.directory.path(), &self.log);
         self.wait_until_ready(started).unwrap_or_else(|error| panic!("{error}"));
         self.started_in = started.elapsed();
-    }
-
-    /// As [`Server::restart`], on the ports that it had, so that clients find it again.
-    ///
-    /// # Panics
-    /// When it does not become ready.
-    pub fn restart_in_place(&mut self) {
-        self.kill();
-        self.start_again();
     }
 
     /// HTTP.

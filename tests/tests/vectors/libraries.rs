@@ -39,11 +39,11 @@ fn a_worker_goes_on_when_its_server_is_restarted_and_killed() {
         };
         await_progress();
         assert!(server.terminate().success());
-        server.restart_in_place();
+        server.start_again();
         await_progress();
         for _ in 0..2 {
             server.kill();
-            server.restart_in_place();
+            server.start_again();
             await_progress();
         }
     });
@@ -243,7 +243,7 @@ fn of_a_batch_in_which_the_server_is_killed_what_was_answered_is_there_once() {
                 }
             }
         });
-        server.restart_in_place();
+        server.start_again();
         check_batch(&server, &queue, &answered);
     }
 }

@@ -106,7 +106,12 @@ impl Door {
 
     /// Whether connections that begin now are for another node.
     pub(super) fn passes_on(&self) -> bool {
-        self.limits.forward && self.is_clustered() && !self.queues.is_leading()
+        self.limits.forward && self.is_follower()
+    }
+
+    /// Whether this node belongs to a cluster and does not lead it, or not yet.
+    pub(super) fn is_follower(&self) -> bool {
+        self.is_clustered() && !self.queues.is_leading() && !self.clustering.is_removed()
     }
 
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when

@@ -45,7 +45,7 @@ const MARK: [u8; HEADER_BYTES] = [0xff; HEADER_BYTES];
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// For a leader to be there who takes the connection. After that the client is told where to go itself, as far as that is known;
 /// it is less than what clients wait for an answer.
-const LEADER_MAX: Duration = Duration::from_secs(5);
+const LEADER_MAX: Duration = Duration::from_secs(8);
 /// Between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(50);
 /// A leader whose machine is gone is noticed after 10 + 3 * 5 s of silence, or when it has not confirmed for so long what it
@@ -107,6 +107,7 @@ impl Door {
         }
         if input.bytes().starts_with(&MARK) {
             input.consume(MARK.len());
+            self.await_a_leader().await;
             return Begun::Here;
         }
         if !self.passes_on() {
@@ -116,6 +117,17 @@ impl Door {
             return Begun::Anywhere;
         }
         self.await_auth(stream, input, client).await
+    }
+
+    /// Whoever was elected is known to others before it leads: they may pass connections on a moment too early.
+    async fn await_a_leader(&self) {
+        let waiting = async {
+            while self.is_follower() && self.queues().leader().messaging.is_empty() {
+                sleep(LOOK).await;
+            }
+        };
+        // Without one, the client is told so.
+        let _ = timeout(LEADER_MAX, waiting).await;
     }
 
     /// Reads the first frame. Only who shows a right key in it is passed on; the others are answered here, so that the leader

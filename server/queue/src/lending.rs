@@ -53,6 +53,7 @@ impl Loan<'_> {
             lease: LeaseNo(number),
             attempts: if failed { window.attempts(seq) } else { 0 },
             due: due.map(Slot::at),
+            expires: window.expires.get(seq),
         }));
         self.left = self
             .left

@@ -286,6 +286,13 @@ impl Plane {
         self.machine.due(place)
     }
 
+    /// When a message expires; none if it does not, or is done.
+    #[must_use]
+    pub fn expires(&self, place: Place) -> Option<Millis> {
+        let (_, _, window) = self.machine.stream(place.stream)?;
+        window.expires.get(place.seq.0)
+    }
+
     /// Appends the queues that got something ready since the last call.
     pub fn take_woken(&mut self, out: &mut Vec<QueueId>) {
         if let Some(dispatch) = &mut self.dispatch {

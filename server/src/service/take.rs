@@ -232,6 +232,8 @@ impl Queues {
                 Some(Ok(mut record)) => {
                     // It may have been rescheduled.
                     record.due = leased.due.or(record.due);
+                    // Its queue may say what it does not.
+                    record.expires = leased.expires.or(record.expires);
                     record
                 }
                 Some(Err(error)) => {

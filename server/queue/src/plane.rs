@@ -34,7 +34,7 @@ const TERM_MAX: u64 = (1 << 23) - 1;
 pub struct Plane {
     machine: Machine,
     settings: Settings,
-    dispatch: Option<Dispatch>,
+    pub(crate) dispatch: Option<Dispatch>,
     /// While the node does not lead.
     next_lease: LeaseNo,
     first_lease: LeaseNo,
@@ -127,6 +127,9 @@ impl Plane {
 
     /// Leases at most `max` messages to a consumer for `lease_ms` and appends them to `out` in delivery order: highest
     /// priority first; within a priority first what was delayed and is due, then in the order of publishing.
+    ///
+    /// Returns whether to call it again, when others have had their turn: it goes past many messages that wait for their ordering
+    /// key, or for their next attempt, in bounded steps.
     pub fn lease(
         &mut self,
         queue: QueueId,
@@ -135,15 +138,14 @@ impl Plane {
         lease_ms: u64,
         now: Millis,
         out: &mut Vec<Leased>,
-    ) {
-        if let Some(dispatch) = &mut self.dispatch {
-            let wanted = Wanted {
-                consumer,
-                max,
-                lease_ms,
-            };
-            dispatch.lease(&self.machine, queue, wanted, now, out);
-        }
+    ) -> bool {
+        let wanted = Wanted {
+            consumer,
+            max,
+            lease_ms,
+        };
+        let dispatch = self.dispatch.as_mut();
+        dispatch.is_some_and(|dispatch| dispatch.lease(&self.machine, queue, wanted, now, out))
     }
 
     /// Tells what the record of a leased message says: when it expires, and that it has an id of its own. To be called

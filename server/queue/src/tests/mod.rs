@@ -9,6 +9,7 @@ mod model;
 mod once;
 mod ordering;
 mod ordering_random;
+mod ordering_steps;
 mod ordering_times;
 mod random;
 mod routed_once;

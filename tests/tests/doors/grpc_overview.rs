@@ -10,7 +10,7 @@ use boltq_proto::queue::v1::PublishStreamRequest;
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, duration, message};
 use boltq_tests::harness::{Cluster, Server, ServerOptions, http, within};
 use prost::Message as _;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -165,10 +165,13 @@ async fn fill(queues: &mut QueueClient, count: usize, name_bytes: usize) {
     while answers.message().await.unwrap().is_some() {}
 }
 
-/// What is not taken is not made. Each overview has some hundred KiB, so the transport takes few in advance.
+/// What is not taken is not made. Each overview has some hundred KiB, and a window of HTTP/2 as it is by default 64, so the transport
+/// takes few in advance.
 #[tokio::test]
 async fn who_reads_slowly_gets_fewer_of_them_and_soon_the_present() {
-    let (_server, mut admin, mut queues) = started().await;
+    let (server, _, mut queues) = started().await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.messaging())).unwrap();
+    let mut admin = AdminServiceClient::new(endpoint.connect().await.unwrap());
     fill(&mut queues, 1_000, 190).await;
     let interval = Duration::from_millis(100);
     let mut stream = watch(&mut admin, interval, selection(1_000, QueueOrder::Name, "")).await;
@@ -179,7 +182,7 @@ async fn who_reads_slowly_gets_fewer_of_them_and_soon_the_present() {
     while next(&mut stream).await.queue_count == 1_000 {
         old += 1;
     }
-    assert!(old <= 15, "{old} overviews of 40 were made in advance");
+    assert!(old <= 10, "{old} overviews of 40 were made in advance");
 }
 
 #[tokio::test]

@@ -165,12 +165,15 @@ async fn fill(queues: &mut QueueClient, count: usize, name_bytes: usize) {
     while answers.message().await.unwrap().is_some() {}
 }
 
-/// What is not taken is not made. Each overview has some hundred KiB, and a window of HTTP/2 as it is by default 64, so the transport
-/// takes few in advance.
+/// What is not taken is not made. Each overview has some hundred KiB, and the window of the connection 64, so the transport takes few
+/// in advance.
 #[tokio::test]
 async fn who_reads_slowly_gets_fewer_of_them_and_soon_the_present() {
     let (server, _, mut queues) = started().await;
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.messaging())).unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.messaging()))
+        .unwrap()
+        .initial_stream_window_size(64 << 10)
+        .initial_connection_window_size(64 << 10);
     let mut admin = AdminServiceClient::new(endpoint.connect().await.unwrap());
     fill(&mut queues, 1_000, 190).await;
     let interval = Duration::from_millis(100);

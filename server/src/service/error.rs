@@ -155,6 +155,12 @@ pub enum ServiceError {
         /// Its name; empty as well.
         leader_id: String,
     },
+    /// The call was passed on to the node that led, which went away or was replaced before it answered. The outcome is unknown.
+    #[error("passed on to {leader}, which no longer leads or did not answer; it may still be carried out")]
+    LeaderLost {
+        /// Its messaging address.
+        leader: String,
+    },
     /// This node was removed from its cluster.
     #[error("this node was removed from its cluster; ask another one")]
     Removed,
@@ -242,6 +248,7 @@ impl ServiceError {
             Self::SubscriptionNotFound { .. } => "SUBSCRIPTION_NOT_FOUND",
             Self::BacklogTaken { .. } => "BACKLOG_TAKEN",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::LeaderLost { .. } => "LEADER_LOST",
             Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
@@ -259,9 +266,12 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
-                Some(Duration::from_millis(100))
-            }
+            Self::NotLeader { .. }
+            | Self::LeaderLost { .. }
+            | Self::NotCurrent { .. }
+            | Self::NoMajority
+            | Self::NotInSync
+            | Self::Stopped => Some(Duration::from_millis(100)),
             Self::StorageFull
             | Self::NotEnoughReplicas { .. }
             | Self::KeysFull { .. }

@@ -201,7 +201,7 @@ impl Queues {
     }
 
     /// Where to go instead.
-    pub(super) fn not_leader(&self) -> ServiceError {
+    pub(crate) fn not_leader(&self) -> ServiceError {
         if self.inner.clustering.is_removed() {
             return ServiceError::Removed;
         }

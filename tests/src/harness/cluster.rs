@@ -390,7 +390,7 @@ impl Cluster {
             });
         }));
         if let Err(panic) = settled {
-            println!("--- last seen: {seen:#?}");
+            eprintln!("--- last seen: {seen:#?}");
             std::panic::resume_unwind(panic);
         }
     }
@@ -589,7 +589,7 @@ impl Drop for Cluster {
                 let log = node.log();
                 let lines: Vec<&str> = log.lines().collect();
                 let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-                println!("--- {}, end of its log\n{}\n---", node.name, shown.join("\n"));
+                eprintln!("--- {}, end of its log\n{}\n---", node.name, shown.join("\n"));
             }
         }
     }

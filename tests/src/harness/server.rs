@@ -204,6 +204,18 @@ impl Server {
         *self = next.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Starts a new process with the same data and addresses, in place of one that has ended.
+    ///
+    /// # Panics
+    /// When that one runs, or the new one does not become ready.
+    pub fn start_again(&mut self) {
+        assert!(self.exited().is_some(), "the server runs");
+        let started = Instant::now();
+        self.child = spawn(&self.options, &self.config, self.directory.path(), &self.log);
+        self.wait_until_ready(started).unwrap_or_else(|error| panic!("{error}"));
+        self.started_in = started.elapsed();
+    }
+
     /// HTTP.
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -246,7 +258,7 @@ impl Drop for Server {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-            println!(
+            eprintln!(
                 "--- server on {}, end of its log\n{}\n---",
                 self.messaging,
                 shown.join("\n")
@@ -326,6 +338,9 @@ fn built(name: &str) -> PathBuf {
     DIRECTORY.get_or_init(build).join(name)
 }
 
+/// Beginnings of names of variables.
+const ABOUT_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 fn build() -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
@@ -345,6 +360,13 @@ fn build() -> PathBuf {
     ]);
     command.args(["--profile", profile]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // What cargo tells this process of its package: build scripts that ask for it would run again for nothing.
+    for (name, _) in std::env::vars_os() {
+        let about_package = |name: &str| ABOUT_PACKAGE.iter().any(|start| name.starts_with(start));
+        if name.to_str().is_some_and(about_package) {
+            command.env_remove(name);
+        }
+    }
     let status = command.status().expect("run cargo");
     assert!(status.success(), "server and command line do not build");
     directory

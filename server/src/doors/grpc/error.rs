@@ -37,6 +37,7 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::QueueFull { .. }
         | ServiceError::QueuesFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
+        | ServiceError::LeaderLost { .. }
         | ServiceError::NoMajority
         | ServiceError::NotEnoughReplicas { .. }
         | ServiceError::NotInSync

@@ -12,6 +12,7 @@ mod look;
 mod managing;
 mod observing;
 mod overview;
+mod overview_queues;
 mod publish;
 mod queue;
 mod redrive;
@@ -37,6 +38,7 @@ pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use observing::QueueTimings;
 pub use overview::{Health, Overview, overview};
+pub use overview_queues::{Chosen, Look as OverviewLook, OverviewWatch, QueueOrder, QueueSelection, Rates};
 pub use publish::{Admitted, EarlyCounts, PublishCounts, Published};
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use redrive::Redrive;

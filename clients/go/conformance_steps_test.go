@@ -215,10 +215,18 @@ func settings(s *queuev1.QueueSettings) object {
 		"max_retry": s.MaxRetry, "retry_backoff": shown(s.GetRetryBackoff()), "retry_backoff_max": shown(s.GetRetryBackoffMax()),
 		"ack_timeout": shown(s.GetAckTimeout()), "default_ttl": shown(s.GetDefaultTtl()),
 		"max_length": s.MaxLength, "max_length_bytes": s.MaxLengthBytes,
-		"overflow":          strings.TrimPrefix(s.GetOverflow().String(), "OVERFLOW_POLICY_"),
+		"overflow":          overflow(s.GetOverflow()),
 		"dead_letter_queue": s.GetDeadLetterQueue(), "dedup_ttl": shown(s.GetDedupTtl()),
 		"single_active_consumer": s.GetSingleActiveConsumer(), "paused": s.GetPaused(),
 	}
+}
+
+// overflow is what the queue does, also if nothing is said of it.
+func overflow(policy queuev1.OverflowPolicy) string {
+	if policy == queuev1.OverflowPolicy_OVERFLOW_POLICY_UNSPECIFIED {
+		policy = queuev1.OverflowPolicy_OVERFLOW_POLICY_REJECT
+	}
+	return strings.TrimPrefix(policy.String(), "OVERFLOW_POLICY_")
 }
 
 // shown is a duration in the largest unit in which it is a whole number.

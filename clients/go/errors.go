@@ -133,8 +133,9 @@ var (
 )
 
 // notApplied has the reasons of failures that came before anything was done, so that the call can be repeated without
-// doing its work twice. NOT_LEADER and STOPPED are not among them, see outcomeUnknown.
+// doing its work twice. STOPPED is not among them, nor is LEADER_LOST, which tells of a call that was passed on.
 var notApplied = map[string]bool{
+	reasonNotLeader:                true,
 	"QUEUE_FULL":                   true,
 	"STORAGE_FULL":                 true,
 	"NOT_ENOUGH_REPLICAS":          true,
@@ -206,13 +207,8 @@ func (e *Error) transportFailed() bool {
 
 // outcomeUnknown says whether a call that was sent may have been carried out.
 func (e *Error) outcomeUnknown() bool {
-	switch {
-	case notApplied[e.Reason]:
+	if notApplied[e.Reason] {
 		return false
-	case e.Reason == reasonNotLeader:
-		// A node that refuses by itself knows the leader by name, or knows none. One that passed the call on and got no
-		// answer has only its address.
-		return e.leader != "" && e.Metadata["leader_id"] == ""
 	}
 	switch e.Code {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.DataLoss:

@@ -111,11 +111,17 @@ export class BoltqClient implements AsyncDisposable {
     options: PublisherOptions & { readonly signal?: AbortSignal } = {},
   ): Promise<PublishResult[]> {
     const publisher = this.publisher(queue, options);
-    const results: Promise<PublishResult>[] = [];
+    const results: (PublishResult | Promise<PublishResult>)[] = [];
     const { signal } = options;
-    const given = signal === undefined ? {} : { signal };
     try {
-      for await (const message of messages) results.push(resultOf(publisher.send(message, given)));
+      for await (const message of messages) {
+        try {
+          const { confirmed } = await publisher.send(message, signal === undefined ? {} : { signal });
+          results.push(confirmed.then(stored, refused));
+        } catch (error) {
+          results.push(refused(error));
+        }
+      }
       return await orAbort(Promise.all(results), signal);
     } finally {
       publisher.abort();
@@ -220,12 +226,12 @@ export function connect(options: ConnectOptions = {}): BoltqClient {
   return new BoltqClient(options);
 }
 
-async function resultOf(sending: ReturnType<Publisher["send"]>): Promise<PublishResult> {
-  try {
-    const { confirmed } = await sending;
-    return { id: await confirmed };
-  } catch (error) {
-    if (error instanceof BoltqError) return { error };
-    throw error;
-  }
+function stored(id: string): PublishResult {
+  return { id };
+}
+
+/** What was given up by a signal is no result of a message. */
+function refused(error: unknown): PublishResult {
+  if (error instanceof BoltqError) return { error };
+  throw error;
 }

@@ -1,6 +1,6 @@
 /** Messages on their way: what is known of each, and how they are sent together. */
 import type { Message, messageInit } from "./convert.js";
-import { BoltqError } from "./errors.js";
+import { BoltqError, type ErrorCode } from "./errors.js";
 import type { PublishFailure } from "./gen/boltq/queue/v1/queue_pb.js";
 import { KEYS_FULL } from "./keys.js";
 import type { Deferred } from "./wait.js";
@@ -55,34 +55,27 @@ export function nextBatch(
   return { queue, messages, taken };
 }
 
+/** Codes of the reasons that one message of a batch can be refused with, as docs/grpc.md has them; others are `INVALID_ARGUMENT`. */
+const CODES: Readonly<Record<string, ErrorCode>> = {
+  IDEMPOTENCY_KEYS_FULL: "RESOURCE_EXHAUSTED",
+  LEADER_LOST: "UNAVAILABLE",
+  NODE_REMOVED: "UNAVAILABLE",
+  NOT_ENOUGH_REPLICAS: "UNAVAILABLE",
+  NOT_IN_SYNC: "UNAVAILABLE",
+  NOT_LEADER: "UNAVAILABLE",
+  NO_MAJORITY: "UNAVAILABLE",
+  QUEUE_FULL: "RESOURCE_EXHAUSTED",
+  STOPPED: "UNAVAILABLE",
+  STORAGE_DAMAGED: "DATA_LOSS",
+  STORAGE_FULL: "RESOURCE_EXHAUSTED",
+};
+/** Of these it is a second, of the others a tenth. On a stream the server says whether to try again, but not when. */
+const AFTER_A_SECOND: ReadonlySet<string> = new Set([KEYS_FULL, "NOT_ENOUGH_REPLICAS", "QUEUE_FULL", "STORAGE_FULL"]);
+
 /** What the server says of one message of a batch. */
 export function refusal({ reason, message, retriable }: PublishFailure): BoltqError {
-  // On a stream the server says whether to try again, but not when.
-  return new BoltqError(message, {
-    code: codeOf(reason),
-    reason,
-    metadata: retriable ? { retry_after_ms: "100" } : {},
-  });
-}
-
-function codeOf(reason: string): BoltqError["code"] {
-  switch (reason) {
-    case "QUEUE_FULL":
-    case "STORAGE_FULL":
-    case KEYS_FULL:
-      return "RESOURCE_EXHAUSTED";
-    case "NOT_LEADER":
-    case "NO_MAJORITY":
-    case "NOT_ENOUGH_REPLICAS":
-    case "NOT_IN_SYNC":
-    case "NODE_REMOVED":
-    case "STOPPED":
-      return "UNAVAILABLE";
-    case "QUEUE_DELETED":
-      return "NOT_FOUND";
-    default:
-      return "INVALID_ARGUMENT";
-  }
+  const metadata = retriable ? { retry_after_ms: AFTER_A_SECOND.has(reason) ? "1000" : "100" } : {};
+  return new BoltqError(message, { code: CODES[reason] ?? "INVALID_ARGUMENT", reason, metadata });
 }
 
 /** Bytes of a message on the wire, rounded up; throws if no request has room for them. */

@@ -14,7 +14,6 @@ import {
 import { pages } from "./pages.js";
 import { QueueMessage } from "./received.js";
 import { failuresOf, type SettleResult } from "./settler.js";
-import { linked } from "./wait.js";
 
 const PAGE = 1_000;
 
@@ -193,27 +192,34 @@ export class Queues {
     return count(answer.purged);
   }
 
-  /** Sends dead letters back to their queue, and answers how many. It is not begun again when it breaks off. */
+  /**
+   * Sends dead letters back to their queue, and answers how many. It is begun again only if nothing was sent back before it broke off; what
+   * is left then can be sent with another call.
+   */
   async redriveDeadLetters(queue: string, options: RedriveOptions = {}): Promise<number> {
     const { headers = {}, maxMessages = 0, maxPerSecond = 0, onProgress, signal } = options;
-    const request = { queue, headers: { ...headers }, maxMessages: BigInt(maxMessages), maxPerSecond };
-    const channel = this.#caller.channel();
-    const { controller, release } = linked(signal, this.#caller.closing);
-    const call = channel.serverStream(QueueService.method.redriveDeadLetters, request, { signal: controller.signal });
-    let redriven = 0;
-    try {
-      for await (const response of call.responses) {
-        redriven = count(response.redriven);
-        onProgress?.(redriven);
+    const request = { queue, headers: { ...headers }, maxMessages: optionalBigInt(maxMessages) ?? 0n, maxPerSecond };
+    const backoff = this.#caller.backoff();
+    const deadline = Date.now() + this.#caller.settings.timeoutMs;
+    for (;;) {
+      signal?.throwIfAborted();
+      const channel = this.#caller.channel();
+      const call = channel.serverStream(QueueService.method.redriveDeadLetters, request, { signal });
+      let redriven = 0;
+      try {
+        for await (const response of call.responses) {
+          redriven = count(response.redriven);
+          onProgress?.(redriven);
+        }
+        return redriven;
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (redriven > 0) throw error;
+        await this.#caller.recover({ channel, error, repeat: "once", backoff, deadline, signal });
+      } finally {
+        call.cancel();
       }
-    } catch (error) {
-      controller.signal.throwIfAborted();
-      throw error;
-    } finally {
-      release();
-      call.cancel();
     }
-    return redriven;
   }
 
   /** Messages that are not due yet, in the order of their due times. */

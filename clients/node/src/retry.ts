@@ -11,12 +11,13 @@ import type { BoltqError } from "./errors.js";
 /** What is known of a failure. */
 type Told = Pick<BoltqError, "code" | "reason" | "metadata" | "retryAfterMs">;
 
-/** Reasons that are given before anything is done. `NOT_LEADER` and `STOPPED` are not among them. */
+/** Reasons that are given before anything is done. Not `STOPPED`, nor `LEADER_LOST`: that call was passed on. */
 const NOT_APPLIED: ReadonlySet<string> = new Set([
   "IDEMPOTENCY_KEYS_FULL",
   "NODE_REMOVED",
   "NOT_CURRENT",
   "NOT_ENOUGH_REPLICAS",
+  "NOT_LEADER",
   "NO_LEADER",
   "QUEUE_FULL",
   "STORAGE_FULL",
@@ -44,6 +45,7 @@ const OUTCOME_UNKNOWN: ReadonlySet<string> = new Set([
 
 /** Reasons with which another node is worth a try. */
 const ELSEWHERE: ReadonlySet<string> = new Set([
+  "LEADER_LOST",
   "NODE_REMOVED",
   "NOT_CURRENT",
   "NOT_LEADER",
@@ -69,12 +71,7 @@ export function isRepeated(told: Told): boolean {
 }
 
 /** Whether it is certain that nothing was done, if the request was sent. */
-export function isNotApplied({ code, reason, metadata }: Told): boolean {
-  if (reason === "NOT_LEADER") {
-    // A node that refuses by itself knows the leader by name, or knows none. One that has passed the call on and got no answer has
-    // only its address, and the leader may have done it.
-    return metadata["leader"] === undefined || metadata["leader_id"] !== undefined;
-  }
+export function isNotApplied({ code, reason }: Told): boolean {
   return NOT_APPLIED.has(reason) || !OUTCOME_UNKNOWN.has(code);
 }
 

@@ -139,6 +139,28 @@ describe("a publisher", () => {
     assert.equal((await client.queues.get(queue)).ready, 2_000);
   });
 
+  test("takes no more from where messages come from than it has room for", async () => {
+    await using nobody = connect({ addresses: "127.0.0.1:1" });
+    let taken = 0;
+    function* source(): Generator<string> {
+      for (;;) {
+        taken += 1;
+        yield "x";
+      }
+    }
+    const abort = new AbortController();
+    const publishing = nobody.publishMany("q", source(), { maxInFlight: 50, signal: abort.signal });
+    await eventually(
+      "the room to be used",
+      () => taken,
+      (count) => count === 51,
+    );
+    await sleep(50);
+    assert.equal(taken, 51);
+    abort.abort(new Error("enough"));
+    await assert.rejects(publishing, /enough/);
+  });
+
   test("keeps the order", async () => {
     const queue = unique("order");
     await client.publishMany(

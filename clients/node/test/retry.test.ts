@@ -14,7 +14,7 @@ const SOON = { retry_after_ms: "100" };
 const ROWS: readonly Row[] = [
   ["UNAVAILABLE", "NOT_LEADER", { ...SOON, leader: "b:1", leader_id: "n2" }, true, true],
   ["UNAVAILABLE", "NOT_LEADER", SOON, true, true],
-  ["UNAVAILABLE", "NOT_LEADER", { ...SOON, leader: "b:1" }, true, false],
+  ["UNAVAILABLE", "LEADER_LOST", SOON, true, false],
   ["UNAVAILABLE", "NODE_REMOVED", {}, true, true],
   ["FAILED_PRECONDITION", "NODE_REMOVED", {}, false, true],
   ["UNAVAILABLE", "NOT_CURRENT", SOON, true, true],

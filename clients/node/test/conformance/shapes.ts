@@ -100,7 +100,7 @@ export function queueOf({ name, ready, leased, delayed, deadLetters, settings: o
     if (each === undefined)
       return [
         wire,
-        { overflow: "UNSPECIFIED", dead_letter_queue: "", single_active_consumer: false, paused: false }[wire] ?? null,
+        { overflow: "REJECT", dead_letter_queue: "", single_active_consumer: false, paused: false }[wire] ?? null,
       ];
     return [wire, field.endsWith("Ms") ? durationText(Number(each)) : each];
   });

@@ -181,7 +181,7 @@ pub(crate) struct Envelope {
     /// Media type of the payload; by default application/json if it is JSON, otherwise none
     #[arg(long, value_name = "TYPE")]
     pub(crate) content_type: Option<String>,
-    /// Makes the publish repeatable: the queue stores one message with this key, for queue.dedup_ttl of the server. With --file,
+    /// Makes the publish repeatable: there is one message with this key, for queue.dedup_ttl of the server. With --file,
     /// each line has the key KEY:NUMBER
     #[arg(long, value_name = "KEY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) idempotency_key: Option<String>,

@@ -280,8 +280,9 @@ func TestANodeThatHangsIsLeft(t *testing.T) {
 
 func TestADeadlineIsKeptWhenNobodyAnswers(t *testing.T) {
 	bed := startTestbed(t)
-	client := bed.connect(t)
 	bed.do(t, "kill 0")
+	client := must[*boltq.Client](t)(boltq.New(bed.addresses(), logging(t)))
+	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := client.Publish(ctx, unique("jobs"), boltq.Message{})

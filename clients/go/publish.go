@@ -22,7 +22,7 @@ func (c *Client) Publish(ctx context.Context, queue string, message Message) (Me
 		return notWaitingForKeys{queues(conn)}
 	})
 	var failure *Error
-	if errors.As(err, &failure) && failure.Reason == reasonKeysFull {
+	if errors.As(err, &failure) && failure.Reason == reasonKeysFull && !failure.OutcomeUnknown {
 		c.restKeys()
 		request.Message.IdempotencyKey = ""
 		return c.publish(ctx, request, queues)

@@ -88,7 +88,9 @@ type Confirm struct {
 	bytes     int
 	since     time.Time
 	generated bool
-	number    uint64
+	// unknown is set once nobody knows whether it was stored; no later failure changes that.
+	unknown bool
+	number  uint64
 }
 
 // Done is closed when the outcome is known.
@@ -224,6 +226,16 @@ func (p *Publisher) resolve(confirm *Confirm, id MessageID, err error) {
 		close(p.idle)
 		p.idle = nil
 	}
+}
+
+// fail tells that a message was not stored, or that this is not known.
+func (p *Publisher) fail(confirm *Confirm, failure *Error) {
+	if confirm.unknown && !failure.OutcomeUnknown {
+		open := *failure
+		open.OutcomeUnknown = true
+		failure = &open
+	}
+	p.resolve(confirm, MessageID{}, failure)
 }
 
 // again puts messages among those that wait, in the order of publishing.

@@ -64,10 +64,11 @@ func (p *Publisher) giveUp(sent []*Confirm, failure *Error) {
 	p.mu.Unlock()
 	var again []*Confirm
 	for _, confirm := range sent {
+		confirm.unknown = confirm.unknown || failure.OutcomeUnknown
 		if p.mayRepeat(confirm, failure) {
 			again = append(again, confirm)
 		} else {
-			p.resolve(confirm, MessageID{}, failure)
+			p.fail(confirm, failure)
 		}
 	}
 	// These were not sent on this stream, so nothing became of them.
@@ -77,7 +78,7 @@ func (p *Publisher) giveUp(sent []*Confirm, failure *Error) {
 		if p.mayRepeat(confirm, &untouched) {
 			again = append(again, confirm)
 		} else {
-			p.resolve(confirm, MessageID{}, &untouched)
+			p.fail(confirm, &untouched)
 		}
 	}
 	p.again(again)
@@ -97,8 +98,9 @@ func (p *Publisher) failAll() {
 	waiting := p.waiting
 	p.waiting = nil
 	p.mu.Unlock()
+	ended := (&Error{Code: codes.Canceled, Message: "the publisher ended"}).because(context.Cause(p.life))
 	for _, confirm := range waiting {
-		p.resolve(confirm, MessageID{}, context.Cause(p.life))
+		p.fail(confirm, ended)
 	}
 }
 
@@ -328,13 +330,14 @@ func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) 
 	failure := &Error{Code: codeOf(told), Reason: told.Reason, Message: told.Message, retriable: told.Retriable}
 	failure.repeats = told.Retriable && !forApplications[told.Reason]
 	failure.OutcomeUnknown = failure.retriable && failure.outcomeUnknown()
-	if told.Reason == reasonKeysFull && confirm.generated {
+	confirm.unknown = confirm.unknown || failure.OutcomeUnknown
+	if told.Reason == reasonKeysFull && confirm.generated && !confirm.unknown {
 		p.client.restKeys()
 		confirm.message.IdempotencyKey, confirm.generated = "", false
 		return true
 	}
 	if !p.mayRepeat(confirm, failure) {
-		p.resolve(confirm, MessageID{}, failure)
+		p.fail(confirm, failure)
 		return false
 	}
 	s.mu.Lock()

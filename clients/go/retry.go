@@ -25,6 +25,8 @@ const (
 // if they are streams, use the same pace and the same failure.
 func (c *Client) retry(ctx context.Context, how repeat, call func(context.Context, grpc.ClientConnInterface) error) error {
 	pace := c.newPace(c.options.retryTimeout)
+	// An attempt of which nobody knows leaves that open, whatever becomes of those after it.
+	unknown := false
 	for {
 		endpoint, err := c.endpoints.pick()
 		if err != nil {
@@ -36,6 +38,8 @@ func (c *Client) retry(ctx context.Context, how repeat, call func(context.Contex
 			return nil
 		}
 		failure := c.failure(ctx, endpoint, err, sent.Load())
+		unknown = unknown || failure.OutcomeUnknown
+		failure.OutcomeUnknown = unknown
 		if !failure.repeats || (how == ifNotApplied && failure.OutcomeUnknown) {
 			return failure
 		}

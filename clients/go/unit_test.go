@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
+	typev1 "github.com/boltq/boltq/clients/go/gen/boltq/type/v1"
 )
 
 // told is an error as a server sends it.
@@ -227,5 +232,55 @@ func TestIdsAreReadAsTheyAreWritten(t *testing.T) {
 		if _, err := ParseMessageID(wrong); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("%q: %v", wrong, err)
 		}
+	}
+}
+
+func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
+	client, err := New("a:1", WithRetryTimeout(20*time.Millisecond), WithBackoff(time.Millisecond, time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, last := range []error{
+		status.Error(codes.Unavailable, "refused"),
+		told(codes.ResourceExhausted, reasonKeysFull, nil),
+	} {
+		attempts := 0
+		err = client.retry(t.Context(), always, func(ctx context.Context, _ grpc.ClientConnInterface) error {
+			attempts++
+			if attempts == 1 {
+				ctx.Value(sentKey{}).(*atomic.Bool).Store(true)
+				return status.Error(codes.Unavailable, "EOF")
+			}
+			return last
+		})
+		if attempts < 2 || !errors.Is(err, ErrOutcomeUnknown) {
+			t.Errorf("after %d attempts: %v", attempts, err)
+		}
+	}
+
+	publisher := client.NewPublisher("jobs")
+	defer publisher.abandon(ErrClosed)
+	stream := &publishStream{publisher: publisher, pace: client.newPace(forever)}
+	full := &queuev1.PublishFailure{Reason: reasonKeysFull, Retriable: true}
+	fresh := func(unknown bool) *Confirm {
+		publisher.mu.Lock()
+		publisher.outstanding++
+		publisher.mu.Unlock()
+		return &Confirm{
+			done: make(chan struct{}), since: time.Now(), generated: true, unknown: unknown,
+			message: &typev1.Message{IdempotencyKey: "made up"},
+		}
+	}
+	// A key that was made up is left out only if no message can be there that has it.
+	if confirm := fresh(false); !stream.refused(confirm, full) || confirm.message.IdempotencyKey != "" {
+		t.Error("it is not sent without its key")
+	}
+	confirm := fresh(true)
+	if stream.refused(confirm, full) {
+		t.Error("it is sent without its key")
+	}
+	if _, err := confirm.Wait(t.Context()); !errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("it fails with %v", err)
 	}
 }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::bench::{grouped, per_second};
 use super::plain::printable;
 use super::table::{days_to_seconds, size};
-use super::{Queue, Show, Storage, json};
+use super::{Show, Storage, json};
 
 /// A server at one moment, and what changed since another.
 #[derive(Debug, Clone, Serialize)]
@@ -28,8 +28,11 @@ pub(crate) struct Overview {
     pub(crate) dead_letters: u64,
     /// `None` at the first look.
     pub(crate) per_second: Option<Rates>,
+    /// All that the server has.
+    pub(crate) queue_count: u64,
+    /// The first ones, in the order that was asked for.
     pub(crate) queues: Vec<Row>,
-    /// There are more queues than were looked at.
+    /// There are more of those that were asked for.
     pub(crate) more_queues: bool,
 }
 
@@ -55,8 +58,12 @@ pub(crate) struct Rates {
 /// A queue.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    #[serde(flatten)]
-    pub(crate) queue: Queue,
+    pub(crate) name: String,
+    pub(crate) ready: u64,
+    pub(crate) leased: u64,
+    pub(crate) delayed: u64,
+    pub(crate) dead_letters: u64,
+    pub(crate) consumers: u32,
     /// Messages that it has more or less each second. `None` at the first look.
     #[serde(serialize_with = "short_float")]
     pub(crate) change_per_second: Option<f64>,
@@ -71,12 +78,11 @@ fn short_float<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::O
 impl Row {
     /// All that wait or are held.
     pub(crate) fn depth(&self) -> u64 {
-        self.queue.depth()
+        self.ready.saturating_add(self.leased).saturating_add(self.delayed)
     }
 
     /// As it is shown.
     pub(crate) fn line(&self) -> String {
-        let queue = &self.queue;
         let change = match self.change_per_second {
             None => "-".to_owned(),
             Some(change) if change.abs() < 0.05 => "0".to_owned(),
@@ -86,20 +92,13 @@ impl Row {
         format!(
             "{:>9} {change:>9} {:>9} {:>8} {:>8} {:>8} {:>5}  {}",
             short(self.depth() as f64),
-            short(queue.ready as f64),
-            short(queue.leased as f64),
-            short(queue.delayed as f64),
-            short(queue.dead_letters as f64),
-            short(f64::from(queue.consumers)),
-            printable(&queue.name)
+            short(self.ready as f64),
+            short(self.leased as f64),
+            short(self.delayed as f64),
+            short(self.dead_letters as f64),
+            short(f64::from(self.consumers)),
+            printable(&self.name)
         )
-    }
-}
-
-impl Queue {
-    /// All that wait or are held.
-    pub(crate) fn depth(&self) -> u64 {
-        self.ready.saturating_add(self.leased).saturating_add(self.delayed)
     }
 }
 
@@ -132,7 +131,7 @@ impl Overview {
             grouped(self.leased),
             grouped(self.delayed),
             grouped(self.dead_letters),
-            grouped(self.queues.len() as u64)
+            grouped(self.queue_count)
         );
         let speeds = match &self.per_second {
             None => "rates come with the second look".to_owned(),
@@ -143,8 +142,12 @@ impl Overview {
 
     /// Below the queues, if not all are there.
     pub(crate) fn more(&self) -> Option<String> {
-        self.more_queues
-            .then(|| "there are more queues; only the first 10,000 by name are looked at".to_owned())
+        self.more_queues.then(|| {
+            format!(
+                "there are more queues; these are the first {}",
+                grouped(self.queues.len() as u64)
+            )
+        })
     }
 }
 
@@ -220,18 +223,16 @@ pub(crate) mod tests {
             delayed: 3,
             dead_letters: 4,
             per_second: None,
+            queue_count: queues.len() as u64,
             queues: queues
                 .iter()
                 .map(|(name, ready, change)| Row {
-                    queue: Queue {
-                        name: (*name).to_owned(),
-                        ready: *ready,
-                        leased: 0,
-                        delayed: 0,
-                        dead_letters: 0,
-                        consumers: 0,
-                        settings: crate::printer::Settings::default(),
-                    },
+                    name: (*name).to_owned(),
+                    ready: *ready,
+                    leased: 0,
+                    delayed: 0,
+                    dead_letters: 0,
+                    consumers: 0,
                     change_per_second: Some(*change),
                 })
                 .collect(),
@@ -242,7 +243,7 @@ pub(crate) mod tests {
     #[test]
     fn a_frame_for_a_pipe_has_everything() {
         let mut overview = overview(&[("jobs", 12_345_678, -1_234.5), ("a\u{1b}[2J", 3, 0.0)]);
-        overview.queues[0].queue.leased = 7;
+        overview.queues[0].leased = 7;
         overview.cluster = Some(Leadership {
             node: "n1".to_owned(),
             leader: Some("n2".to_owned()),

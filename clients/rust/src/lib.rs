@@ -161,3 +161,8 @@ impl Client {
         &self.settler
     }
 }
+
+/// Compiles the example of the README.
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;

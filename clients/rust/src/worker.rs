@@ -222,6 +222,12 @@ impl Worker {
         }
     }
 
+    /// Whether it has ended by itself; [`Worker::ended`] says why.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.task.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Takes no more messages, waits for the handlers that run, and gives back what is not done.
     ///
     /// # Errors

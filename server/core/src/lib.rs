@@ -20,5 +20,5 @@ pub use machine::{Applied, StateMachine, StorageEffect};
 pub use message_id::{IdSalt, MessageId};
 pub use name::{NameError, check_name};
 pub use ordering::KeyHash;
-pub use record::{Origin, Record, RecordBuilder, RecordHead, record_headers};
+pub use record::{Origin, Record, RecordBuilder, RecordHead, record_headers, record_origin};
 pub use time::Millis;

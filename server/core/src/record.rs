@@ -176,6 +176,8 @@ pub struct RecordHead {
     pub bytes: usize,
     /// 0-9.
     pub priority: u8,
+    /// Unix nanoseconds of the publish.
+    pub published_ns: u64,
     /// When the message is discarded.
     pub expires: Option<Millis>,
     /// When the message may be delivered.
@@ -190,10 +192,11 @@ impl RecordHead {
         let mut reader = Reader::new(bytes);
         let length = reader.u32("record length")? as usize;
         let mut reader = Reader::new(reader.take(length, "record")?);
-        let (flags, priority, _) = read_fixed(&mut reader)?;
+        let (flags, priority, published_ns) = read_fixed(&mut reader)?;
         Ok(Self {
             bytes: 4 + length,
             priority,
+            published_ns,
             expires: read_time(&mut reader, flags & EXPIRES != 0, "record expiry")?,
             due: read_time(&mut reader, flags & DUE != 0, "record due time")?,
             key: read_key(&mut reader, flags)?.map(|key| KeyHash::of(key.as_bytes())),
@@ -352,6 +355,27 @@ impl Record {
 /// # Errors
 /// What stands before the payload cannot be read.
 pub fn record_headers(bytes: &[u8]) -> Result<Vec<(&str, &str)>, DecodeError> {
+    let mut headers = Vec::new();
+    let (flags, _, mut reader) = read_to_headers(bytes)?;
+    if flags & HEADERS != 0 {
+        let mut reader = Reader::new(reader.bytes("record headers")?);
+        while let Some(header) = read_header(&mut reader)? {
+            headers.push(header);
+        }
+    }
+    Ok(headers)
+}
+
+/// Where the record that `bytes` start with comes from, if it was published to a topic or an exchange.
+///
+/// # Errors
+/// What stands before the headers cannot be read.
+pub fn record_origin(bytes: &[u8]) -> Result<Option<Origin<'_>>, DecodeError> {
+    read_to_headers(bytes).map(|(_, origin, _)| origin)
+}
+
+/// Flags and origin of the record that `bytes` start with, and what follows them.
+fn read_to_headers(bytes: &[u8]) -> Result<(u8, Option<Origin<'_>>, Reader<'_>), DecodeError> {
     let mut outer = Reader::new(bytes);
     let mut reader = Reader::new(outer.bytes("record")?);
     let (flags, ..) = read_fixed(&mut reader)?;
@@ -361,17 +385,9 @@ pub fn record_headers(bytes: &[u8]) -> Result<Vec<(&str, &str)>, DecodeError> {
     if flags & ID != 0 {
         reader.u128("record id")?;
     }
-    if flags & ORIGIN != 0 {
-        Origin::read(&mut reader)?;
-    }
-    let mut headers = Vec::new();
-    if flags & HEADERS != 0 {
-        let mut reader = Reader::new(reader.bytes("record headers")?);
-        while let Some(header) = read_header(&mut reader)? {
-            headers.push(header);
-        }
-    }
-    Ok(headers)
+    let there = flags & ORIGIN != 0;
+    let origin = there.then(|| Origin::read(&mut reader)).transpose()?;
+    Ok((flags, origin, reader))
 }
 
 fn check_headers(bytes: &[u8]) -> Result<(), DecodeError> {
@@ -425,7 +441,7 @@ mod tests {
             prop_assert_eq!(record_headers(&bytes).unwrap(), pairs.collect::<Vec<_>>());
             let head = RecordHead::read(&bytes).unwrap();
             prop_assert_eq!(head, RecordHead {
-                bytes: bytes.len(), priority, expires: expires.map(Millis), due: due.map(Millis),
+                bytes: bytes.len(), priority, published_ns, expires: expires.map(Millis), due: due.map(Millis),
                 key: (!key.is_empty()).then(|| KeyHash::of(key.as_bytes())),
             });
             let record = Record::read(&bytes).unwrap();
@@ -443,6 +459,7 @@ mod tests {
             let _ = RecordHead::read(&bytes);
             let _ = Record::read(&bytes);
             let _ = record_headers(&bytes);
+            let _ = record_origin(&bytes);
         }
     }
 
@@ -472,6 +489,7 @@ mod tests {
             );
             assert_eq!(record.headers().collect::<Vec<_>>(), [("k", "v")]);
             assert_eq!(record_headers(&bytes).unwrap(), [("k", "v")]);
+            assert_eq!(record_origin(&bytes).unwrap(), Some(ORIGIN_OF_A_COPY));
             assert_eq!(RecordHead::read(&bytes).unwrap().bytes, bytes.len());
             for end in 0..bytes.len() {
                 assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
@@ -483,6 +501,7 @@ mod tests {
     fn a_record_that_was_published_to_a_queue_has_no_origin() {
         let mut out = BytesMut::new();
         builder(b"").write(std::iter::empty(), &mut out);
+        assert_eq!(record_origin(&out).unwrap(), None);
         assert_eq!(Record::read(&out.freeze()).unwrap().origin(), None);
     }
 

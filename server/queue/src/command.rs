@@ -17,6 +17,8 @@
 //! 24 Cancel     u32 count, runs
 //! 25 Reschedule u32 count, each: u64 stream, u64 seq, u64 due (Unix milliseconds)
 //! 32 PublishOnce u64 until (Unix milliseconds), str queue, str key, record
+//! 33 RouteOnce  see `routing/once.rs`
+//! 34, 35        publishes to topics and exchanges, see `routing/command.rs`
 //!
 //! run: u64 stream, u64 first, u64 count      str: u32 length, UTF-8
 //! ```
@@ -37,6 +39,8 @@ use crate::routing::command::{PUBLISH_TOPIC, RoutingCommand};
 pub use crate::routing::command::{
     attach, begin_publish_exchange, bind, declare_exchange, delete_exchange, remove_subscription, unbind,
 };
+use crate::routing::once::{ROUTE_ONCE, RouteOnce};
+pub use crate::routing::once::{begin_publish_exchange_once, begin_publish_topic_once};
 
 const INIT: u8 = 1;
 const DECLARE: u8 = 2;
@@ -292,6 +296,7 @@ pub(crate) enum Command<'a> {
     Cancel(Items<'a>),
     Reschedule(Items<'a>),
     Routing(RoutingCommand<'a>),
+    RouteOnce(RouteOnce<'a>),
     Managing(ManagingCommand<'a>),
 }
 
@@ -324,6 +329,7 @@ impl<'a> Command<'a> {
                 record_at: reader.position(),
                 record: reader.rest(),
             },
+            ROUTE_ONCE => Self::RouteOnce(RouteOnce::read(&mut reader)?),
             tag => Self::read_other(tag, &mut reader)?,
         };
         if !reader.is_empty() {
@@ -372,7 +378,7 @@ impl<'a> Move<'a> {
     }
 }
 
-fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+pub(crate) fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
     let key = reader.str("key of a publish")?;
     if once::is_key(key) {
         return Ok(key);

@@ -15,6 +15,8 @@ pub struct Leased {
     pub attempts: u32,
     /// When it was due, if it was published with a delay.
     pub due: Option<Millis>,
+    /// When it expires, if it does; the record of a copy that several queues have may say nothing of it.
+    pub expires: Option<Millis>,
 }
 
 /// How a message is named when it is settled.

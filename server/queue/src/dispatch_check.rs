@@ -1,10 +1,20 @@
 //! Checks of what the dispatch promises, for tests.
 
+use crate::Plane;
 use crate::dispatch::{Dispatch, QueueState};
 use crate::machine::{Machine, Queue};
 use crate::place::{DELAYED, KEYED, Place, QueueId, stream_id};
 use crate::timetable::{Slot, chunk_of};
 use crate::window::Window;
+
+impl Plane {
+    /// Messages with an ordering key of a queue that this leader has looked at and that are not done.
+    pub(crate) fn looked_at(&self, queue: &str) -> usize {
+        let state = self.queue(queue).zip(self.dispatch.as_ref());
+        let keyed = state.and_then(|(id, dispatch)| dispatch.queues[id.0 as usize].keyed.as_deref());
+        keyed.map_or(0, |keyed| keyed.looked_at())
+    }
+}
 
 impl Dispatch {
     /// Checks that every message that is not done is in exactly one place, no other is anywhere, and that each which

@@ -16,6 +16,7 @@ use crate::due::Due;
 use crate::lane::Lane;
 use crate::leases::Leases;
 use crate::machine::Machine;
+use crate::ordering::LOOKS_MAX;
 use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, stream_id, stream_of};
 use crate::timetable::Slot;
 use crate::window::Window;
@@ -40,6 +41,10 @@ pub(crate) struct Loan<'a> {
     pub(crate) now: Millis,
     ends: Millis,
     pub(crate) left: usize,
+    /// Messages with an ordering key that it may look at still.
+    pub(crate) looks: usize,
+    /// Whether it has not looked at all of them for that reason.
+    pub(crate) more: bool,
     out: &'a mut Vec<Leased>,
 }
 
@@ -53,6 +58,7 @@ impl Loan<'_> {
             lease: LeaseNo(number),
             attempts: if failed { window.attempts(seq) } else { 0 },
             due: due.map(Slot::at),
+            expires: window.expires.get(seq),
         }));
         self.left = self
             .left
@@ -71,18 +77,25 @@ impl Loan<'_> {
 }
 
 impl Dispatch {
-    /// Leases at most `max` messages in delivery order.
-    pub(crate) fn lease(&mut self, machine: &Machine, id: QueueId, wanted: Wanted, now: Millis, out: &mut Vec<Leased>) {
+    /// Leases at most `max` messages in delivery order. Returns whether it did not look at all that there may be.
+    pub(crate) fn lease(
+        &mut self,
+        machine: &Machine,
+        id: QueueId,
+        wanted: Wanted,
+        now: Millis,
+        out: &mut Vec<Leased>,
+    ) -> bool {
         let Wanted {
             consumer,
             max,
             lease_ms,
         } = wanted;
         let Some(queue) = machine.queue_at(id).filter(|queue| self.serves(queue, id, consumer)) else {
-            return;
+            return false;
         };
         let Some(state) = self.queues.get_mut(id.0 as usize) else {
-            return;
+            return false;
         };
         let mut loan = Loan {
             leases: &mut self.leases,
@@ -91,6 +104,8 @@ impl Dispatch {
             now,
             ends: now.plus(lease_ms),
             left: max,
+            looks: LOOKS_MAX,
+            more: false,
             out,
         };
         for priority in (0..=PRIORITY_MAX).rev() {
@@ -114,6 +129,7 @@ impl Dispatch {
             }
         }
         state.leased += (max - loan.left) as u64;
+        loan.more && loan.left > 0
     }
 
     /// The first messages in delivery order, at most `max`.

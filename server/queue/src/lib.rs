@@ -24,6 +24,7 @@
 mod calendar;
 mod claiming;
 pub mod command;
+mod copies;
 mod dead_letters;
 mod delayed;
 mod delivery;

@@ -339,7 +339,7 @@ impl Machine {
     ) -> Outcome {
         let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
         let until = remembered.map_or(until, |ms| now.plus(ms));
-        if let Some(place) = self.once.find(id, key, now) {
+        if let Some(place) = self.once.queues.find(&id, key, now) {
             return Outcome::PublishedBefore(place);
         }
         self.once.forget_some(now);
@@ -348,7 +348,7 @@ impl Machine {
             && let Some(place) = runs.places().next()
             && until > now
         {
-            self.once.remember(id, key, place, until);
+            self.once.queues.keep(id, key, place, until);
         }
         outcome
     }
@@ -562,6 +562,7 @@ impl StateMachine for Machine {
             Command::Cancel(items) => self.cancel(&items, applied),
             Command::Reschedule(items) => self.reschedule(&items, applied),
             Command::Routing(command) => self.route(now, command, offset, applied)?,
+            Command::RouteOnce(once) => self.route_once(now, once, offset, applied)?,
             Command::Managing(command) => self.manage(command, applied),
         };
         self.now = now;

@@ -279,7 +279,7 @@ impl Machine {
             return;
         };
         self.routing.exchanges.unbind_queue(id);
-        self.once.forget_queue(id);
+        self.once.queues.forget_scope(&id);
         self.names.remove(&queue.name);
         applied.effects.push(Effect::QueueDeleted { queue: id });
     }

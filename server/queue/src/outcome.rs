@@ -1,5 +1,7 @@
 //! What commands answer, and the figures that are replicated.
 
+use boltq_core::MessageId;
+
 use crate::managing::QueueRefusal;
 use crate::place::{Place, QueueId, Run, Runs};
 use crate::routing::RoutingRefusal;
@@ -58,6 +60,14 @@ pub enum Outcome {
         queues: usize,
         /// Number of queues that would have it, and had no room.
         full: usize,
+    },
+    /// A message with the same key was published to the same topic, or to the same exchange with the same routing key: what
+    /// was answered then.
+    RoutedBefore {
+        /// Of the publish.
+        id: MessageId,
+        /// Number of queues that got it.
+        queues: u32,
     },
     /// A queue has the settings that were asked for.
     QueueSet {

@@ -34,7 +34,7 @@ const TERM_MAX: u64 = (1 << 23) - 1;
 pub struct Plane {
     machine: Machine,
     settings: Settings,
-    dispatch: Option<Dispatch>,
+    pub(crate) dispatch: Option<Dispatch>,
     /// While the node does not lead.
     next_lease: LeaseNo,
     first_lease: LeaseNo,
@@ -127,6 +127,9 @@ impl Plane {
 
     /// Leases at most `max` messages to a consumer for `lease_ms` and appends them to `out` in delivery order: highest
     /// priority first; within a priority first what was delayed and is due, then in the order of publishing.
+    ///
+    /// Returns whether to call it again, when others have had their turn: it goes past many messages that wait for their ordering
+    /// key, or for their next attempt, in bounded steps.
     pub fn lease(
         &mut self,
         queue: QueueId,
@@ -135,15 +138,14 @@ impl Plane {
         lease_ms: u64,
         now: Millis,
         out: &mut Vec<Leased>,
-    ) {
-        if let Some(dispatch) = &mut self.dispatch {
-            let wanted = Wanted {
-                consumer,
-                max,
-                lease_ms,
-            };
-            dispatch.lease(&self.machine, queue, wanted, now, out);
-        }
+    ) -> bool {
+        let wanted = Wanted {
+            consumer,
+            max,
+            lease_ms,
+        };
+        let dispatch = self.dispatch.as_mut();
+        dispatch.is_some_and(|dispatch| dispatch.lease(&self.machine, queue, wanted, now, out))
     }
 
     /// Tells what the record of a leased message says: when it expires, and that it has an id of its own. To be called
@@ -284,6 +286,13 @@ impl Plane {
     #[must_use]
     pub fn due(&self, place: Place) -> Option<Millis> {
         self.machine.due(place)
+    }
+
+    /// When a message expires; none if it does not, or is done.
+    #[must_use]
+    pub fn expires(&self, place: Place) -> Option<Millis> {
+        let (_, _, window) = self.machine.stream(place.stream)?;
+        window.expires.get(place.seq.0)
     }
 
     /// Appends the queues that got something ready since the last call.

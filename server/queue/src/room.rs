@@ -33,7 +33,7 @@ impl Room {
     }
 
     /// The first ones of a batch, as many as there is room for.
-    fn front(mut self, records: &[u8], batch: Batch) -> Result<Batch, DecodeError> {
+    pub(crate) fn front(mut self, records: &[u8], batch: Batch) -> Result<Batch, DecodeError> {
         if self == Self::AMPLE {
             return Ok(batch);
         }
@@ -66,7 +66,7 @@ impl Queue {
         bytes.fold(0, u64::saturating_add)
     }
 
-    fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> Room {
         let Some(options) = self.options.as_deref().filter(|options| !options.drop_oldest) else {
             return Room::AMPLE;
         };
@@ -125,28 +125,6 @@ impl Machine {
     pub(crate) fn room(&self, id: Option<QueueId>) -> Room {
         let queue = id.and_then(|id| self.queue_at(id));
         queue.map_or(Room::AMPLE, Queue::room)
-    }
-
-    /// Appends copies of messages that others have, too; whether there was room for all of them.
-    pub(crate) fn append_copies(
-        &mut self,
-        id: QueueId,
-        records: &[u8],
-        batch: Batch,
-        applied: &mut Applied<Effect>,
-    ) -> bool {
-        let Some(queue) = self.queues.get_mut(id.0 as usize) else {
-            return false;
-        };
-        // They were read before as what they are.
-        let front = queue.room().front(records, batch).unwrap_or(batch);
-        if front.count > 0 {
-            queue.append(id, front, &self.expiries, applied);
-        }
-        self.totals.published += u64::from(front.count);
-        self.totals.rejected += u64::from(batch.count - front.count);
-        self.make_room(id, applied);
-        front.count == batch.count
     }
 
     /// Removes the oldest messages of a queue that has too many and drops those.

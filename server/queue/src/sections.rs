@@ -13,6 +13,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::machine::Machine;
 use crate::managing::snapshot as managing;
+use crate::once;
 use crate::ordering;
 use crate::snapshot::check;
 use crate::times;
@@ -44,6 +45,12 @@ const SECTIONS: &[Section] = &[
         is_empty: ordering::is_empty,
         write: ordering::write_section,
         read: ordering::read_section,
+    },
+    Section {
+        tag: 4,
+        is_empty: once::is_empty,
+        write: once::write_section,
+        read: once::read_section,
     },
 ];
 

@@ -105,7 +105,7 @@ fn format_of(machine: &Machine) -> u8 {
 }
 
 fn format_without_sections(machine: &Machine) -> u8 {
-    if machine.once.len() > 0 {
+    if !machine.once.has_none_of_queues() {
         FORMAT_ONCE
     } else if machine.routing.is_empty() {
         FORMAT_QUEUES

@@ -1,5 +1,6 @@
 //! Every key of this version. `docs/configuration.md` and `configs/default.json` are checked against this table.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::api_key::ApiKey;
 use super::checked::{LogFormat, StorageMode, SyncPolicy};
 use super::kind::{Choice, Integer, Kind, List, Parsed, Ratio, Secret, Switch, Time};
 use super::parse::{self, AllowedOrigin, Collector, Listen};
+use super::queue_bounds;
 use super::secret::ClusterSecret;
 use super::tls::ClientAuth;
 use crate::ack_level::AckLevel;
@@ -83,6 +85,10 @@ const fn integer(default: i64, min: i64, max: i64, unit: &'static str) -> Intege
 
 const fn time(default: Duration, min: Duration, max: Duration) -> Time {
     Time { default, min, max }
+}
+
+const fn time_within(default: Duration, bounds_ms: &RangeInclusive<u64>) -> Time {
+    time(default, ms(*bounds_ms.start()), ms(*bounds_ms.end()))
 }
 
 const fn text<T>(default: &'static str, parse: fn(&str) -> Option<T>, allowed: &'static str) -> Parsed<T> {
@@ -226,20 +232,20 @@ keys! {
         integer(8 * MIB, 0, TIB, "bytes"),
         "Memory for recently written and read messages.";
     QUEUE_MAX_RETRY: Integer = "queue.max_retry", None,
-        integer(5, -1, 1_000, ""),
+        integer(5, -1, queue_bounds::MAX_RETRY.end().cast_signed(), ""),
         "Deliveries after the first before a message becomes a dead letter. -1: none, the first failure is the last. \
          0 means the default.";
     QUEUE_ACK_TIMEOUT: Time = "queue.ack_timeout", None,
-        time(seconds(30), ms(10), seconds(168 * 3_600)),
+        time_within(seconds(30), &queue_bounds::ACK_TIMEOUT_MS),
         "How long a delivered message is leased; after that it counts as failed.";
     QUEUE_RETRY_BACKOFF: Time = "queue.retry_backoff", None,
-        time(ms(100), ms(0), HOUR),
+        time_within(ms(100), &queue_bounds::RETRY_BACKOFF_MS),
         "Wait before the second delivery; doubles with each failure. 0 switches waiting off.";
     QUEUE_RETRY_BACKOFF_MAX: Time = "queue.retry_backoff_max", None,
-        time(seconds(30), ms(0), seconds(24 * 3_600)),
+        time_within(seconds(30), &queue_bounds::RETRY_BACKOFF_MAX_MS),
         "Longest wait between deliveries.";
     QUEUE_DEDUP_TTL: Time = "queue.dedup_ttl", None,
-        time(seconds(600), seconds(1), seconds(168 * 3_600)),
+        time_within(seconds(600), &queue_bounds::DEDUP_TTL_MS),
         "How long the idempotency key of a publish is remembered: so long it can be repeated without a second message.";
     QUEUE_DEDUP_MAX_KEYS: Integer = "queue.dedup_max_keys", None,
         integer(1_000_000, 1, 1_000_000_000, ""),

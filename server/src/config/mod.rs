@@ -22,6 +22,7 @@ mod keys;
 mod kind;
 mod layers;
 mod parse;
+pub mod queue_bounds;
 mod reload;
 mod secret;
 #[cfg(test)]

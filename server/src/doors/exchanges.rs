@@ -69,15 +69,11 @@ pub(super) fn push_exchange(batch: &mut RoutedBatch, publish: &PublishExchange<'
         ordering_key: &publish.ordering_key,
     };
     let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
-    batch.push_exchange(&publish.exchange, &publish.routing_key, &message, headers)
+    let key = IdempotencyKey::read(&publish.idempotency_key)?;
+    batch.push_exchange(&publish.exchange, &publish.routing_key, key, &message, headers)
 }
 
 pub(super) fn push_topic(batch: &mut RoutedBatch, publish: &Publish<'_>) -> Result<(), ServiceError> {
-    if !publish.idempotency_key.is_empty() {
-        return Err(ServiceError::InvalidArgument {
-            what: "idempotency_key is set; only publishes to queues can have one".to_owned(),
-        });
-    }
     let message = NewMessage {
         payload: publish.payload(),
         json: true,
@@ -87,5 +83,6 @@ pub(super) fn push_topic(batch: &mut RoutedBatch, publish: &Publish<'_>) -> Resu
         ordering_key: &publish.ordering_key,
     };
     let headers = publish.headers.iter().map(|(key, value)| (&**key, &**value));
-    batch.push_topic(&publish.topic, &message, headers)
+    let key = IdempotencyKey::read(&publish.idempotency_key)?;
+    batch.push_topic(&publish.topic, key, &message, headers)
 }

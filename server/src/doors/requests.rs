@@ -21,7 +21,7 @@ pub(super) struct Publish<'a> {
     pub(super) delay_ns: i64,
     pub(super) ttl_ns: i64,
     pub(super) priority: i64,
-    /// Empty: none. Only for queues.
+    /// Empty: none.
     pub(super) idempotency_key: Cow<'a, str>,
     /// Empty: none. Only for queues.
     pub(super) ordering_key: Cow<'a, str>,
@@ -159,6 +159,8 @@ pub(super) struct PublishExchange<'a> {
     payload: Option<&'a str>,
     pub(super) headers: Headers<'a>,
     pub(super) priority: i64,
+    /// Empty: none.
+    pub(super) idempotency_key: Cow<'a, str>,
     /// To be refused.
     pub(super) ordering_key: Cow<'a, str>,
 }
@@ -170,6 +172,7 @@ impl<'de> Members<'de> for PublishExchange<'de> {
         "payload",
         "headers",
         "priority",
+        "idempotency_key",
         "ordering_key",
     ];
 
@@ -180,6 +183,7 @@ impl<'de> Members<'de> for PublishExchange<'de> {
             "payload" => self.payload = map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get),
             "headers" => self.headers = headers(map)?,
             "priority" => self.priority = integer(map)?,
+            "idempotency_key" => self.idempotency_key = text(map)?,
             _ => self.ordering_key = text(map)?,
         }
         Ok(())

@@ -31,9 +31,10 @@ pub struct NewMessage<'a> {
     pub ordering_key: &'a str,
 }
 
-/// What makes a publish repeatable: a message with the same key, in the same queue, is not stored a second time.
+/// What makes a publish repeatable: a message with the same key to the same queue, to the same topic, or to the same exchange with
+/// the same routing key, is not stored a second time.
 #[derive(Debug, Clone, Copy)]
-pub struct IdempotencyKey<'a>(&'a str);
+pub struct IdempotencyKey<'a>(pub(super) &'a str);
 
 impl<'a> IdempotencyKey<'a> {
     /// What a publisher has given; none if that is empty.
@@ -83,7 +84,7 @@ impl PublishBatch {
         Self {
             received,
             publishing,
-            remembered: Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms),
+            remembered: remembered_until(received, dedup_ttl_ms),
             default_ttls,
             proposal: Proposal::new(),
             queue: String::new(),
@@ -221,6 +222,11 @@ impl PublishBatch {
         }
         (self.proposal, self.publishing)
     }
+}
+
+/// Until when a key is remembered of a publish that is received now.
+pub(super) fn remembered_until(received: Instant, dedup_ttl_ms: u64) -> Millis {
+    Millis(received.unix_ns() / 1_000_000).plus(dedup_ttl_ms)
 }
 
 /// Refuses what cannot be delivered in the order of its key.

@@ -6,6 +6,7 @@ use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
 use boltq_core::{MessageId, NameError};
 use boltq_queue::ExchangeKind;
 
+use super::Leader;
 use crate::ack_level::AckLevel;
 
 /// Why an operation was not carried out. The text is for people: what was wrong, and what to do.
@@ -148,13 +149,8 @@ pub enum ServiceError {
         subscription: String,
     },
     /// This node does not lead the group, or no longer.
-    #[error("not the leader; {}", ask(leader))]
-    NotLeader {
-        /// Messaging address of the node that leads; empty if nobody is known to.
-        leader: String,
-        /// Its name; empty as well.
-        leader_id: String,
-    },
+    #[error("not the leader; {}", ask(&.0.messaging))]
+    NotLeader(Leader),
     /// The call was passed on to the node that led, which went away or was replaced before it answered. The outcome is unknown.
     #[error("passed on to {leader}, which no longer leads or did not answer; it may still be carried out")]
     LeaderLost {

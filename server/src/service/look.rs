@@ -31,6 +31,7 @@ struct Next {
     place: Place,
     attempts: u32,
     due: Option<Millis>,
+    expires: Option<Millis>,
 }
 
 /// A queue as it is now.
@@ -280,6 +281,7 @@ impl Queues {
                 place,
                 attempts: plane.attempts(place),
                 due: plane.due(place),
+                expires: plane.expires(place),
             });
             Ok(next.collect())
         })
@@ -288,7 +290,8 @@ impl Queues {
     fn peeked(&self, places: &[Next], records: &[Bytes]) -> Result<Vec<Peeked>, ServiceError> {
         let (now, salt) = (self.inner.plane.now(), self.salt()?);
         let mut peeked = Vec::with_capacity(records.len());
-        for (&Next { place, attempts, due }, bytes) in places.iter().zip(records) {
+        for (next, bytes) in places.iter().zip(records) {
+            let place = next.place;
             let mut record = match Record::read(bytes) {
                 Ok(record) => record,
                 Err(error) if peeked.is_empty() => {
@@ -299,11 +302,16 @@ impl Queues {
                 // What stands before it can be shown.
                 Err(_) => break,
             };
-            // It may have been rescheduled.
-            record.due = due.or(record.due);
+            // It may have been rescheduled, and its queue may say what it does not.
+            record.due = next.due.or(record.due);
+            record.expires = next.expires.or(record.expires);
             if !record.expired(now) {
                 let id = record.id.unwrap_or_else(|| salt.id(place.stream, place.seq));
-                peeked.push(Peeked { id, attempts, record });
+                peeked.push(Peeked {
+                    id,
+                    attempts: next.attempts,
+                    record,
+                });
             }
         }
         Ok(peeked)

@@ -11,24 +11,46 @@ use super::error::ServiceError;
 use super::look::QueueInfo;
 use super::queue::Queues;
 use super::routed::check_named;
+use crate::config::queue_bounds;
 
-const SECOND_MS: u64 = 1_000;
-const HOUR_MS: u64 = 3_600 * SECOND_MS;
-const DAY_MS: u64 = 24 * HOUR_MS;
+/// A setting of a queue: its name, its value, what that may be, and its unit.
+type Setting = (&'static str, Option<u64>, RangeInclusive<u64>, &'static str);
 
-/// What the settings of a queue may be, as the keys of the configuration that they stand for.
-type Bounds = (&'static str, Option<u64>, RangeInclusive<u64>, &'static str);
-
-fn bounds(options: &QueueOptions) -> [Bounds; 8] {
+fn settings(options: &QueueOptions) -> [Setting; 8] {
     [
-        ("max_retry", options.max_retry, 0..=1_000, ""),
-        ("retry_backoff", options.backoff_first_ms, 0..=HOUR_MS, " ms"),
-        ("retry_backoff_max", options.backoff_max_ms, 0..=DAY_MS, " ms"),
-        ("ack_timeout", options.ack_timeout_ms, 10..=7 * DAY_MS, " ms"),
-        ("default_ttl", options.default_ttl_ms, 1..=3_650 * DAY_MS, " ms"),
-        ("max_length", options.max_length, 1..=u64::MAX, ""),
-        ("max_length_bytes", options.max_length_bytes, 1..=u64::MAX, " bytes"),
-        ("dedup_ttl", options.dedup_ttl_ms, SECOND_MS..=7 * DAY_MS, " ms"),
+        ("max_retry", options.max_retry, queue_bounds::MAX_RETRY, ""),
+        (
+            "retry_backoff",
+            options.backoff_first_ms,
+            queue_bounds::RETRY_BACKOFF_MS,
+            " ms",
+        ),
+        (
+            "retry_backoff_max",
+            options.backoff_max_ms,
+            queue_bounds::RETRY_BACKOFF_MAX_MS,
+            " ms",
+        ),
+        (
+            "ack_timeout",
+            options.ack_timeout_ms,
+            queue_bounds::ACK_TIMEOUT_MS,
+            " ms",
+        ),
+        (
+            "default_ttl",
+            options.default_ttl_ms,
+            queue_bounds::DEFAULT_TTL_MS,
+            " ms",
+        ),
+        ("max_length", options.max_length, queue_bounds::MAX_LENGTH, ""),
+        (
+            "max_length_bytes",
+            options.max_length_bytes,
+            queue_bounds::MAX_LENGTH_BYTES,
+            " bytes",
+        ),
+        ("dedup_ttl", options.dedup_ttl_ms, queue_bounds::DEDUP_TTL_MS, " ms"),
     ]
 }
 
@@ -87,7 +109,7 @@ impl Queues {
 
     /// What is given has to be within its bounds, and what comes of it must not contradict itself.
     fn check_options(&self, given: &QueueOptions, result: &QueueOptions) -> Result<(), ServiceError> {
-        for (name, value, allowed, unit) in bounds(given) {
+        for (name, value, allowed, unit) in settings(given) {
             if let Some(value) = value.filter(|value| !allowed.contains(value)) {
                 let (min, max) = allowed.into_inner();
                 return Err(ServiceError::InvalidArgument {

@@ -12,6 +12,7 @@ mod look;
 mod managing;
 mod observing;
 mod overview;
+mod overview_queues;
 mod publish;
 mod queue;
 mod redrive;
@@ -29,7 +30,7 @@ pub use batch::{IdempotencyKey, NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{
     DEAD_LETTER_SUFFIX, ExchangeKind, HeaderRule, QueueOption, QueueOptionSet, QueueOptions, QueueStats, Totals,
 };
-pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
+pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, Leader, MemberView, NodeStatus};
 pub use dead_letters::DeadLettersInfo;
 pub use error::{ServiceError, SettleError};
 pub use exchange::{BindingInfo, ExchangeInfo, NewBinding, NewExchange};
@@ -37,6 +38,7 @@ pub use kv::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvStats, KvWatch, VALUE_BYTES_
 pub use look::{Peeked, QueueInfo, Stats, StorageStats};
 pub use observing::QueueTimings;
 pub use overview::{Health, Overview, overview};
+pub use overview_queues::{Chosen, Look as OverviewLook, OverviewWatch, QueueOrder, QueueSelection, Rates};
 pub use publish::{Admitted, EarlyCounts, PublishCounts, Published};
 pub use queue::{Consumer, Delivery, Parts, Queues};
 pub use redrive::Redrive;

@@ -4,6 +4,7 @@ use super::cluster::{ClusterStatus, Clustering};
 use super::kv::{Kv, KvStats};
 use super::look::Stats;
 use super::queue::Queues;
+use super::survey::Surveyed;
 use crate::telemetry::ProcessFigures;
 
 /// A node, its data and its cluster as they are now.
@@ -11,8 +12,10 @@ use crate::telemetry::ProcessFigures;
 pub struct Overview {
     /// Whether requests succeed.
     pub health: Health,
-    /// The queues.
+    /// The queues together.
     pub stats: Stats,
+    /// The queues one by one, in the byte order of their names.
+    pub queues: Vec<Surveyed>,
     /// The cluster; nothing without clustering.
     pub cluster: Option<ClusterStatus>,
     /// The cache; nothing without one.
@@ -47,7 +50,7 @@ impl Health {
     }
 
     fn of(queues: &Queues, clustering: &Clustering, writable: bool) -> Self {
-        let (_, leader_id) = queues.leader();
+        let leader_id = queues.leader().name;
         if clustering.is_removed() {
             Self::Removed
         } else if !queues.is_leading() && leader_id.is_empty() {
@@ -63,10 +66,12 @@ impl Health {
 /// Everything. See [`Queues::begin_look`] for what a node that does not lead knows.
 #[must_use]
 pub fn overview(queues: &Queues, kv: &Kv, clustering: &Clustering) -> Overview {
-    let stats = queues.stats();
+    let surveyed = queues.survey();
+    let stats = queues.stats_of(&surveyed);
     Overview {
         health: Health::of(queues, clustering, stats.storage.writable),
         stats,
+        queues: surveyed,
         cluster: clustering.status(),
         cache: kv.stats(),
         process: ProcessFigures::now(),

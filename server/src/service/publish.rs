@@ -133,15 +133,15 @@ impl Queues {
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
         let messages = batch.len();
         if batch.is_keyed() {
-            self.check_takes()?;
             self.check_keys()?;
         }
         let (proposal, publishing) = batch.into_parts();
         self.admit_proposal(messages, proposal, publishing, level).await
     }
 
-    /// Those on their way are not counted, so there may be a few more.
-    fn check_keys(&self) -> Result<(), ServiceError> {
+    /// Whether messages with a key are taken. Those on their way are not counted, so there may be a few more.
+    pub(super) fn check_keys(&self) -> Result<(), ServiceError> {
+        self.check_takes()?;
         let (max, now) = (
             self.inner.settings.dedup_keys_max,
             (self.inner.plane.sources().clock)().millis(),

@@ -5,12 +5,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use boltq_core::{IdSalt, MessageId, Origin, Record, Seq, StreamId, check_name};
-use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_exchange, publish_records_at};
+use boltq_core::{IdSalt, MessageId, Millis, Origin, Record, Seq, StreamId, check_name};
+use boltq_queue::command::{
+    PUBLISH_COUNT_AT, PublishWriter, begin_publish_exchange, begin_publish_exchange_once, begin_publish_topic_once,
+    publish_records_at,
+};
 use boltq_queue::{Outcome, ROUTING_KEY_BYTES_MAX, RoutingRefusal};
 use boltq_raft::{Joint, Proposal};
 
-use super::batch::{NewMessage, check_size, record, refuse_order};
+use super::batch::{IdempotencyKey, NewMessage, check_size, record, refuse_order, remembered_until};
 use super::error::ServiceError;
 use super::observing::Publishing;
 use super::publish::Admitted;
@@ -61,11 +64,57 @@ pub struct Routed {
     pub queues: usize,
 }
 
+/// What a message is addressed to.
+#[derive(Clone, Copy)]
+enum To<'a> {
+    Topic(&'a str),
+    /// The one without a name is the default one.
+    Exchange {
+        name: &'a str,
+        routing_key: &'a str,
+    },
+}
+
+impl<'a> To<'a> {
+    fn origin(self, id: MessageId) -> Origin<'a> {
+        let (exchange, routing_key) = match self {
+            Self::Topic(_) => ("", ""),
+            Self::Exchange { name, routing_key } => (name, routing_key),
+        };
+        Origin {
+            id,
+            exchange,
+            routing_key,
+        }
+    }
+
+    /// As it is called in traces.
+    fn name(self) -> &'a str {
+        match self {
+            Self::Topic(name) => name,
+            // The default exchange has no name, and the key is that of a queue.
+            Self::Exchange { name: "", routing_key } => routing_key,
+            Self::Exchange { name, .. } => name,
+        }
+    }
+
+    fn exchange(self) -> Option<String> {
+        match self {
+            Self::Topic(_) => None,
+            Self::Exchange { name, .. } => Some(name.to_owned()),
+        }
+    }
+}
+
 /// Messages that are published together to topics and exchanges.
 pub struct RoutedBatch {
     queues: Queues,
     salt: IdSalt,
     received: Instant,
+    /// Until when the keys of its messages are remembered.
+    remembered: Millis,
+    /// Whether a message has a key.
+    keyed: bool,
     publishing: Publishing,
     proposal: Proposal,
     /// That the command at the end is for, while it is a publish to a topic.
@@ -81,86 +130,93 @@ impl RoutedBatch {
         self.publishing.called_in(context);
     }
 
-    /// Adds a message to a topic. A delay means nothing to it: who listens gets it at once.
+    /// Adds a message to a topic. A delay means nothing to it: who listens gets it at once. With a key it is told to nobody and
+    /// stored nowhere if one with the same key was, and the answer is that of the first.
     ///
     /// # Errors
     /// The name, the size or the headers are not acceptable. Nothing was added then; the batch can be used further.
     pub fn push_topic<'h>(
         &mut self,
         topic: &str,
+        once: Option<IdempotencyKey<'_>>,
         message: &NewMessage<'_>,
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) -> Result<(), ServiceError> {
         check_named("topic", topic)?;
         refuse_order(message)?;
         check_size(message, headers.clone())?;
-        if self.topic.as_ref().is_none_or(|(same, _)| same != topic) {
+        if let Some(key) = once {
             self.end();
-            let writer = PublishWriter::begin_topic(self.proposal.begin(), topic);
-            self.topic = Some((topic.to_owned(), writer));
+            self.keyed = true;
+            begin_publish_topic_once(self.proposal.begin(), self.remembered, topic, key.0);
+        } else {
+            if self.topic.as_ref().is_none_or(|(same, _)| same != topic) {
+                self.end();
+                let writer = PublishWriter::begin_topic(self.proposal.begin(), topic);
+                self.topic = Some((topic.to_owned(), writer));
+            }
+            self.in_command += 1;
         }
-        self.in_command += 1;
-        self.write(None, "", message, headers);
+        self.write(To::Topic(topic), message, headers);
         Ok(())
     }
 
     /// Adds a message to an exchange; the one without a name is the default one. Neither delay nor expiry mean anything
-    /// to it.
+    /// to it. With a key it is stored nowhere if one with the same key was, and the answer is that of the first.
     ///
     /// # Errors
     /// As for [`RoutedBatch::push_topic`].
     pub fn push_exchange<'h>(
         &mut self,
         exchange: &str,
-        key: &str,
+        routing_key: &str,
+        once: Option<IdempotencyKey<'_>>,
         message: &NewMessage<'_>,
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) -> Result<(), ServiceError> {
         match exchange {
             // The key is the name of a queue, which may be new.
-            "" => check_name(key)?,
+            "" => check_name(routing_key)?,
             named => check_named("exchange", named)?,
         }
-        check_key("routing_key", key)?;
+        check_key("routing_key", routing_key)?;
         refuse_order(message)?;
         check_size(message, headers.clone())?;
         self.end();
-        begin_publish_exchange(self.proposal.begin(), exchange, key);
+        let (out, until) = (self.proposal.begin(), self.remembered);
+        match once {
+            None => begin_publish_exchange(out, exchange, routing_key),
+            Some(key) => begin_publish_exchange_once(out, until, exchange, routing_key, key.0),
+        }
+        self.keyed |= once.is_some();
         let message = NewMessage { ttl_ns: 0, ..*message };
-        self.write(Some(exchange), key, &message, headers);
+        let to = To::Exchange {
+            name: exchange,
+            routing_key,
+        };
+        self.write(to, &message, headers);
         Ok(())
     }
 
     fn write<'h>(
         &mut self,
-        exchange: Option<&str>,
-        routing_key: &str,
+        to: To<'_>,
         message: &NewMessage<'_>,
         headers: impl Iterator<Item = (&'h str, &'h str)> + Clone,
     ) {
         let id = self.queues.inner.routing.next_id(self.salt);
-        let origin = Origin {
-            id,
-            exchange: exchange.unwrap_or_default(),
-            routing_key,
-        };
+        let origin = to.origin(id);
         let message = NewMessage {
             delay_ns: 0,
             ..*message
         };
-        let destination = match (exchange, &self.topic) {
-            // The default exchange has no name, and the key is that of a queue.
-            (Some(""), _) => routing_key,
-            (Some(exchange), _) => exchange,
-            (None, topic) => topic.as_ref().map_or("", |(topic, _)| topic),
-        };
         let (record, out) = (record(self.received, &message), self.proposal.buffer());
-        match self.publishing.carry(destination, headers.clone()) {
+        match self.publishing.carry(to.name(), headers.clone()) {
             None => record.write_routed(Some(origin), headers, out),
             Some(carried) => record.write_routed(Some(origin), carried.with(headers), out),
         }
         let command = self.proposal.commands() - 1;
-        self.messages.push((id, command, exchange.map(str::to_owned)));
+        self.messages.push((id, command, to.exchange()));
     }
 
     fn end(&mut self) {
@@ -219,8 +275,12 @@ impl RoutedBatch {
             publishing,
             proposal,
             messages,
+            keyed,
             ..
         } = self;
+        if keyed {
+            queues.check_keys()?;
+        }
         let admitted = queues
             .admit_proposal(messages.len(), proposal, publishing, AckLevel::Quorum)
             .await?;
@@ -256,6 +316,7 @@ impl AdmittedRouted {
         };
         let outcomes = queues.route_admitted(admitted, id).await?;
         let counts = &queues.inner.routing.counts;
+        let repeated = &queues.inner.publishes.repeated;
         let answer = |(id, command, exchange): (MessageId, usize, Option<String>)| {
             let queues = match outcomes.get(command) {
                 Some(Outcome::PublishedTopic { queues }) => *queues as usize,
@@ -264,6 +325,13 @@ impl AdmittedRouted {
                     return Err(ServiceError::QueuesFull { queues: *full });
                 }
                 Some(Outcome::Routed { queues, .. }) => *queues,
+                Some(Outcome::RoutedBefore { id, queues }) => {
+                    repeated.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Routed {
+                        id: *id,
+                        queues: *queues as usize,
+                    });
+                }
                 Some(Outcome::Refused(RoutingRefusal::NoExchange)) => {
                     return Err(ServiceError::ExchangeNotFound {
                         exchange: exchange.unwrap_or_default(),
@@ -291,6 +359,8 @@ impl Queues {
             queues: self.clone(),
             salt: self.salt()?,
             received,
+            remembered: remembered_until(received, self.inner.settings.dedup_ttl_ms),
+            keyed: false,
             publishing: self.publishing(received),
             proposal: Proposal::new(),
             topic: None,

@@ -197,12 +197,18 @@ impl Queues {
         let plane = &self.inner.plane;
         let mut leased = Vec::new();
         let (now, queue) = (plane.now(), look.queue);
-        plane.with(|plane| {
-            let of_queue = || plane.settings(queue).ack_timeout_ms;
-            let lease_ms = look.lease_ms.unwrap_or_else(of_queue);
-            plane.lease(queue, look.consumer, look.messages, lease_ms, now, &mut leased);
-        });
-        if leased.len() == look.messages {
+        let more = loop {
+            let more = plane.with(|plane| {
+                let of_queue = || plane.settings(queue).ack_timeout_ms;
+                let lease_ms = look.lease_ms.unwrap_or_else(of_queue);
+                plane.lease(queue, look.consumer, look.messages, lease_ms, now, &mut leased)
+            });
+            if !more || !leased.is_empty() {
+                break more;
+            }
+            tokio::task::yield_now().await;
+        };
+        if more || leased.len() == look.messages {
             // There may be more, and one wake-up came for all of it.
             plane.wake(&[queue]);
         }
@@ -232,6 +238,8 @@ impl Queues {
                 Some(Ok(mut record)) => {
                     // It may have been rescheduled.
                     record.due = leased.due.or(record.due);
+                    // Its queue may say what it does not.
+                    record.expires = leased.expires.or(record.expires);
                     record
                 }
                 Some(Err(error)) => {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
 use super::network::Host;
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http, tls};
+use super::{Directory, ProcessStat, ServerOptions, eventually, free_neighbours, http, tls};
 
 /// A start replays a log and may share the machine with a build.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -77,7 +77,8 @@ impl Server {
     }
 
     fn attempt(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
-        let (admin, messaging) = (local(free_port()), local(free_port()));
+        let (admin, messaging) = free_neighbours();
+        let (admin, messaging) = (local(admin), local(messaging));
         let log = directory.path().join(format!("server-{}.log", messaging.port()));
         let config = directory.path().join(format!("config-{}.json", messaging.port()));
         let listening = options

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boltq::{Client, Delivery, Failed, PublisherOptions, QueueSettings};
+use boltq::{Client, Delivery, Failed, PublisherOptions, QueueSettings, SubscribeOptions};
 use boltq_tests::harness::{eventually_async, within};
 use boltq_tests::testbed::{BedThread, TestBedOptions};
 use clap::Parser;
@@ -74,7 +74,10 @@ impl Load {
             .await
             .expect("no panic")
             .expect("no failure");
-        let all = || async { (self.seen.lock().unwrap().len() as u64 >= published).then_some(()) };
+        let all = || async {
+            assert!(!self.worker.has_ended(), "the worker goes on");
+            (self.seen.lock().unwrap().len() as u64 >= published).then_some(())
+        };
         eventually_async(WITHIN, "all that was confirmed is worked on", all).await;
         within(WITHIN, "the worker stops", self.worker.stop())
             .await
@@ -182,4 +185,36 @@ async fn a_rolling_restart_of_three_nodes_is_not_seen_by_the_application() {
         .expect("no failure");
     let queue = client.queue("single").get().await.expect("the queue");
     assert_eq!(queue.ready, calls, "each publish made one message");
+}
+
+/// A server that loses the lead has to end the subscriptions that are full too: nobody settles at it any more what they hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_is_full_goes_on_when_its_node_hands_over_the_lead() {
+    let (bed, client) = start("3").await;
+    let leader = bed.command("leader").await["node"].as_u64().expect("a node");
+    let address = bed.addresses().remove(usize::try_from(leader).expect("a small number"));
+    let queue = client.queue("full");
+    for payload in ["1", "2"] {
+        queue.publish(payload).await.expect("published");
+    }
+    // Of the leader alone, so that no other node stands between and ends the stream.
+    let at_leader = Client::builder().address(address).build().expect("a client");
+    let mut subscription = at_leader.queue("full").subscribe(SubscribeOptions {
+        max_in_flight: 1,
+        ..SubscribeOptions::default()
+    });
+    let first = subscription.next().await.expect("a message").expect("no failure");
+    assert_eq!(first.payload(), "1");
+    client
+        .cluster()
+        .transfer_leadership("queue", "")
+        .await
+        .expect("another leader");
+    let again = within(WITHIN, "a message from the new leader", subscription.next()).await;
+    let again = again.expect("a message").expect("no failure");
+    assert_eq!(
+        (again.payload(), again.attempts()),
+        (first.payload(), 0),
+        "what was held is ready again"
+    );
 }

@@ -8,5 +8,6 @@ mod disk_full;
 mod disk_space;
 mod gone;
 mod kill;
+mod many_queues;
 mod second_start;
 mod states;

@@ -12,6 +12,7 @@ mod cluster_off;
 mod configuration;
 mod grpc_ack_levels;
 mod grpc_errors;
+mod grpc_overview;
 mod grpc_platform;
 mod grpc_publish_stream;
 mod grpc_queues;

@@ -1,5 +1,7 @@
 //! Weakness C6: one key was for everything. A key of each role does what it is for, at each door, and nothing else.
 
+use boltq_proto::admin::v1::admin_service_client::AdminServiceClient;
+use boltq_proto::admin::v1::{GetOverviewRequest, WatchOverviewRequest};
 use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::kv::v1::{FlushRequest, GetRequest, SetRequest};
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
@@ -98,6 +100,25 @@ async fn calls_of_queues_need_the_role_that_they_are_for() {
             .await
             .unwrap();
     }
+}
+
+/// Figures are for every key, at once and again and again, and for nobody without one.
+#[tokio::test]
+async fn an_overview_needs_any_key() {
+    let (_server, channel) = start().await;
+    let mut admin = AdminServiceClient::new(channel);
+    for key in [ADMIN, PRODUCER, CONSUMER, BOTH] {
+        let overview = admin.get_overview(with_key(GetOverviewRequest::default(), key)).await;
+        assert_eq!(overview.unwrap().into_inner().overview.unwrap().health, "ok");
+        let watch = admin
+            .watch_overview(with_key(WatchOverviewRequest::default(), key))
+            .await;
+        assert!(watch.unwrap().into_inner().message().await.unwrap().is_some());
+    }
+    let refused = admin.watch_overview(WatchOverviewRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let refused = admin.get_overview(GetOverviewRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
 }
 
 /// What is refused for another reason than the key was let through.

@@ -1,6 +1,6 @@
 //! `boltq top`: what the queues are doing, again and again.
 //!
-//! [`sample`] asks the server and compares with the time before, [`view`] is what the person chose, [`screen`] makes lines of
+//! The server sends an overview after each interval, which [`sample`] reads. [`view`] is what the person chose, [`screen`] makes lines of
 //! both, [`terminal`] is the only part that knows of a terminal. Without one, `--once` prints a frame, and `--output json` an
 //! object for each look.
 
@@ -12,22 +12,23 @@ mod view;
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep_until};
 
-use self::sample::Sample;
+use self::sample::Feed;
 use self::terminal::{Event, Terminal};
 use self::view::{Act, View};
 use super::Context;
-use super::follow::interrupted;
+use super::follow::{ended, interrupted};
 use crate::args::{Format, Top};
 use crate::error::CliError;
+use crate::printer::Overview;
 
 pub(super) async fn run(context: &mut Context, top: Top, (addr, format): (&str, Format)) -> Result<(), CliError> {
     let mut view = View::new(top.sort, top.filter.clone());
     if top.once {
-        let first = Sample::take(&context.server).await?;
-        sleep(top.interval).await;
-        let overview = Sample::take(&context.server).await?.since(Some(&first), addr);
+        let mut feed = Feed::open(&context.server, top.interval, &view).await?;
+        feed.next(addr).await?;
+        let overview = feed.next(addr).await?;
         context.printer.print(&view.arranged(overview))?;
         return Ok(());
     }
@@ -45,34 +46,30 @@ pub(super) async fn run(context: &mut Context, top: Top, (addr, format): (&str, 
 /// An object for each look, until it is interrupted.
 async fn follow(context: &mut Context, addr: &str, (top, view): (&Top, &View)) -> Result<(), CliError> {
     let mut interrupted = pin!(interrupted()?);
-    let mut ticks = interval(top.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = None;
+    let mut feed = Feed::open(&context.server, top.interval, view).await?;
     loop {
-        tokio::select! {
+        let overview = tokio::select! {
             biased;
             () = &mut interrupted => return Ok(()),
-            _ = ticks.tick() => {}
-        }
-        let sample = Sample::take(&context.server).await?;
-        let overview = sample.since(last.as_ref(), addr);
+            overview = feed.next(addr) => overview?,
+        };
         context.printer.print(&view.arranged(overview))?;
         context.printer.flush()?;
-        last = Some(sample);
     }
 }
 
 /// On a terminal, until somebody has seen enough. A server that does not answer may come back.
 async fn live(context: &Context, addr: &str, (top, view): (&Top, &mut View)) -> Result<(), CliError> {
     // The first look comes before the screen: an error belongs on a screen that stays.
-    let mut last = Sample::take(&context.server).await?;
-    let mut overview = last.since(None, addr);
+    let mut first = Feed::open(&context.server, top.interval, view).await?;
+    let mut overview = first.next(addr).await?;
+    let mut source = Source {
+        feed: Some(first),
+        not_before: Instant::now(),
+    };
     let mut trouble = None;
     let mut interrupted = pin!(interrupted()?);
     let mut terminal = Terminal::take()?;
-    let mut ticks = interval(top.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.reset();
     loop {
         let size = terminal.size();
         terminal.draw(&screen::live(
@@ -88,18 +85,44 @@ async fn live(context: &Context, addr: &str, (top, view): (&Top, &mut View)) -> 
                     if view.typed(&bytes) == Act::Quit {
                         return Ok(());
                     }
+                    source.feed = source.feed.filter(|feed| feed.serves(view));
                 }
                 Event::Resized => {}
                 Event::Closed => return Ok(()),
             },
-            _ = ticks.tick() => match Sample::take(&context.server).await {
-                Ok(sample) => {
-                    overview = sample.since(Some(&last), addr);
-                    last = sample;
+            next = source.next(context, addr, (top, view)) => match next {
+                Ok(next) => {
+                    overview = next;
                     trouble = None;
                 }
-                Err(error) => trouble = Some(error.to_string()),
+                Err(error) => {
+                    trouble = Some(error.to_string());
+                    source.feed = None;
+                    source.not_before = Instant::now() + top.interval;
+                }
             },
         }
+    }
+}
+
+/// Where overviews come from.
+struct Source {
+    /// `None`: it is to be asked for again, as it has ended or something else is wanted.
+    feed: Option<Feed>,
+    /// A server that has just failed is not asked again at once.
+    not_before: Instant,
+}
+
+impl Source {
+    /// The next overview. Nothing is lost if this is given up.
+    async fn next(&mut self, context: &Context, addr: &str, (top, view): (&Top, &View)) -> Result<Overview, CliError> {
+        let feed = match &mut self.feed {
+            Some(feed) => feed,
+            none => {
+                sleep_until(self.not_before).await;
+                none.insert(Feed::open(&context.server, top.interval, view).await?)
+            }
+        };
+        feed.next(addr).await
     }
 }

@@ -1,216 +1,150 @@
-//! What a server says of itself at one moment, and what changed since another.
+//! What a server says of itself again and again.
 
-use std::collections::HashMap;
-use std::time::Instant;
+use std::time::Duration;
 
-use boltq_proto::admin::v1::{GetStatsRequest, GetStatsResponse};
-use boltq_proto::cluster::v1::{GetStatusRequest, GetStatusResponse};
-use boltq_proto::queue::v1::ListQueuesRequest;
+use boltq_proto::admin::v1::{
+    Leadership as LeadershipProto, MessageRates, Overview as OverviewProto, QueueOrder, QueueSelection,
+    WatchOverviewRequest, WatchOverviewResponse,
+};
+use tonic::Streaming;
 
+use super::view::View;
+use crate::args::Sort;
 use crate::connect::{Server, answer};
 use crate::error::CliError;
-use crate::printer::{Leadership, Overview, Queue, Rates, Row, Storage};
+use crate::printer::{Leadership, Overview, Rates, Row, Storage};
 
-/// Queues asked for at a time.
-const PAGE_QUEUES: u32 = 1_000;
-/// Looked at; a screen shows a few, and asking for all of a million each second would be load.
-const QUEUES_MAX: usize = 10_000;
-/// The group of the queues.
-const QUEUE_GROUP: &str = "queue";
+/// Most that a server gives; no screen shows more, and a filter or another order brings up the others.
+const QUEUES_MAX: u32 = 1_000;
 
-/// One look.
-#[derive(Debug, Clone)]
-pub(super) struct Sample {
-    at: Instant,
-    stats: GetStatsResponse,
-    queues: Vec<Queue>,
-    /// There are more than were asked for.
-    more: bool,
-    cluster: Option<Leadership>,
+/// Overviews that a server sends.
+pub(super) struct Feed {
+    responses: Streaming<WatchOverviewResponse>,
+    asked: QueueSelection,
+    /// There were queues that it did not send.
+    narrow: bool,
 }
 
-impl Sample {
-    pub(super) async fn take(server: &Server) -> Result<Self, CliError> {
-        let stats = answer(server.admin().get_stats(GetStatsRequest::default()), None).await?;
-        let (queues, more) = queues(server).await?;
-        let status = answer(server.cluster().get_status(GetStatusRequest {}), None).await?;
+impl Feed {
+    /// One now, and another one after each interval.
+    pub(super) async fn open(server: &Server, interval: Duration, view: &View) -> Result<Self, CliError> {
+        let asked = selection(view);
+        let request = WatchOverviewRequest {
+            interval: prost_types::Duration::try_from(interval).ok(),
+            queues: Some(asked.clone()),
+        };
         Ok(Self {
-            at: Instant::now(),
-            stats,
-            queues,
-            more,
-            cluster: leader(status),
+            responses: answer(server.admin().watch_overview(request), None).await?,
+            asked,
+            narrow: false,
         })
     }
 
-    /// This look, with what changed since `last`.
-    pub(super) fn since(&self, last: Option<&Self>, server: &str) -> Overview {
-        let stats = &self.stats;
-        let storage = stats.storage.clone().unwrap_or_default();
-        Overview {
-            server: server.to_owned(),
-            version: stats.version.clone(),
-            uptime_seconds: stats.uptime.unwrap_or_default().seconds,
-            storage: Storage {
-                mode: storage.mode,
-                bytes: storage.bytes,
-                writable: storage.writable,
-            },
-            cluster: self.cluster.clone(),
-            ready: stats.queues.values().sum(),
-            leased: stats.pending,
-            delayed: stats.delayed,
-            dead_letters: stats.dead_letters.values().sum(),
-            per_second: last.map(|last| self.rates_since(last)),
-            queues: self.rows_since(last),
-            more_queues: self.more,
-        }
+    /// The next one, of the server at this address.
+    pub(super) async fn next(&mut self, addr: &str) -> Result<Overview, CliError> {
+        let response = self.responses.message().await?;
+        let response = response.ok_or_else(|| super::ended("the server ended the overview"))?;
+        let overview = overview(response.overview.unwrap_or_default(), addr);
+        self.narrow = overview.more_queues;
+        Ok(overview)
     }
 
-    fn seconds_since(&self, last: &Self) -> f64 {
-        self.at.saturating_duration_since(last.at).as_secs_f64().max(1e-3)
-    }
-
-    fn rates_since(&self, last: &Self) -> Rates {
-        let seconds = self.seconds_since(last);
-        // A server that was started again counts some of them from 0.
-        let rate = |of: fn(&GetStatsResponse) -> u64| of(&self.stats).saturating_sub(of(&last.stats)) as f64 / seconds;
-        Rates {
-            published: rate(|stats| stats.published),
-            consumed: rate(|stats| stats.consumed),
-            acked: rate(|stats| stats.acked),
-            nacked: rate(|stats| stats.nacked),
-            expired: rate(|stats| stats.expired),
-            dead_lettered: rate(|stats| stats.dead_lettered),
-        }
-    }
-
-    fn rows_since(&self, last: Option<&Self>) -> Vec<Row> {
-        let before: Option<(HashMap<&str, u64>, f64)> = last.map(|last| {
-            let depths = last.queues.iter().map(|queue| (queue.name.as_str(), queue.depth()));
-            (depths.collect(), self.seconds_since(last))
-        });
-        let change = |queue: &Queue| {
-            let (depths, seconds) = before.as_ref()?;
-            // A queue that was not there had nothing.
-            let was = depths.get(queue.name.as_str()).copied().unwrap_or_default();
-            Some((queue.depth() as f64 - was as f64) / seconds)
-        };
-        let rows = self.queues.iter().map(|queue| Row {
-            change_per_second: change(queue),
-            queue: queue.clone(),
-        });
-        rows.collect()
+    /// Whether it sends all that is wanted. If there is nothing that it leaves out, what it sends only has to be arranged.
+    pub(super) fn serves(&self, view: &View) -> bool {
+        let wanted = selection(view);
+        wanted == self.asked || (self.asked.name_contains.is_empty() && !self.narrow)
     }
 }
 
-/// The first queues by name, and whether there are more.
-async fn queues(server: &Server) -> Result<(Vec<Queue>, bool), CliError> {
-    let mut client = server.queues();
-    let (mut queues, mut page_token) = (Vec::new(), String::new());
-    loop {
-        let request = ListQueuesRequest {
-            page_size: PAGE_QUEUES,
-            page_token,
-            ..ListQueuesRequest::default()
-        };
-        let page = answer(client.list_queues(request), None).await?;
-        queues.extend(page.queues.into_iter().map(Queue::from));
-        if page.next_page_token.is_empty() {
-            return Ok((queues, false));
-        }
-        if queues.len() >= QUEUES_MAX {
-            return Ok((queues, true));
-        }
-        page_token = page.next_page_token;
+fn selection(view: &View) -> QueueSelection {
+    let order = match view.sort {
+        Sort::Depth => QueueOrder::Depth,
+        Sort::Rate => QueueOrder::Change,
+        Sort::Name => QueueOrder::Name,
+    };
+    QueueSelection {
+        max: QUEUES_MAX,
+        order: order.into(),
+        name_contains: view.filter.clone(),
     }
 }
 
-fn leader(status: GetStatusResponse) -> Option<Leadership> {
-    if !status.enabled {
-        return None;
+fn overview(overview: OverviewProto, server: &str) -> Overview {
+    let storage = overview.storage.unwrap_or_default();
+    let more_queues = overview.matching > overview.queues.len() as u64;
+    let rows = overview.queues.into_iter().map(|queue| Row {
+        name: queue.name,
+        ready: queue.ready,
+        leased: queue.leased,
+        delayed: queue.delayed,
+        dead_letters: queue.dead_letters,
+        consumers: queue.consumers,
+        change_per_second: queue.change,
+    });
+    Overview {
+        server: server.to_owned(),
+        version: overview.version,
+        uptime_seconds: overview.uptime.unwrap_or_default().seconds,
+        storage: Storage {
+            mode: storage.mode,
+            bytes: storage.bytes,
+            writable: storage.writable,
+        },
+        cluster: overview.leadership.map(leadership),
+        ready: overview.ready,
+        leased: overview.leased,
+        delayed: overview.delayed,
+        dead_letters: overview.dead_letters,
+        per_second: overview.rates.map(rates),
+        queue_count: overview.queue_count,
+        queues: rows.collect(),
+        more_queues,
     }
-    let node = status.node.unwrap_or_default().node_id;
-    let group = status.groups.into_iter().find(|group| group.name == QUEUE_GROUP);
-    let leader = group.map(|group| group.leader_id).filter(|leader| !leader.is_empty());
-    Some(Leadership { node, leader })
+}
+
+fn leadership(leadership: LeadershipProto) -> Leadership {
+    Leadership {
+        node: leadership.node_id,
+        leader: Some(leadership.leader_id).filter(|leader| !leader.is_empty()),
+    }
+}
+
+fn rates(rates: MessageRates) -> Rates {
+    Rates {
+        published: rates.published,
+        consumed: rates.consumed,
+        acked: rates.acked,
+        nacked: rates.nacked,
+        expired: rates.expired,
+        dead_lettered: rates.dead_lettered,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use boltq_proto::cluster::v1::{Group, Node};
+    use boltq_proto::admin::v1::QueueOverview;
 
     use super::*;
 
-    fn sample(at: Instant, published: u64, queues: &[(&str, u64)]) -> Sample {
-        Sample {
-            at,
-            stats: GetStatsResponse {
-                published,
-                ..GetStatsResponse::default()
-            },
-            queues: queues
-                .iter()
-                .map(|(name, ready)| Queue {
-                    name: (*name).to_owned(),
-                    ready: *ready,
-                    leased: 0,
-                    delayed: 0,
-                    dead_letters: 0,
-                    consumers: 0,
-                    settings: crate::printer::Settings::default(),
-                })
-                .collect(),
-            more: false,
-            cluster: None,
-        }
-    }
-
     #[test]
-    fn rates_are_what_changed_by_the_time_that_it_took() {
-        let start = Instant::now();
-        let first = sample(start, 100, &[("a", 10), ("b", 10)]);
-        let second = sample(start + Duration::from_secs(2), 300, &[("a", 30), ("b", 0), ("new", 4)]);
-        let overview = second.since(Some(&first), "a:1");
-        assert_eq!(overview.per_second.unwrap().published, 100.0);
-        let changes: Vec<_> = overview.queues.iter().map(|row| row.change_per_second).collect();
-        assert_eq!(changes, [Some(10.0), Some(-5.0), Some(2.0)]);
-        assert_eq!(first.since(None, "a:1").per_second, None);
-        assert_eq!(first.since(None, "a:1").queues[0].change_per_second, None);
-        // A server that was started again.
-        let third = sample(start + Duration::from_secs(3), 0, &[]);
-        assert_eq!(third.since(Some(&second), "a:1").per_second.unwrap().published, 0.0);
-    }
-
-    #[test]
-    fn the_leader_is_that_of_the_queues() {
-        let group = |name: &str, leader: &str| Group {
-            name: name.to_owned(),
-            leader_id: leader.to_owned(),
-            ..Group::default()
-        };
-        let mut status = GetStatusResponse {
-            enabled: true,
-            node: Some(Node {
+    fn what_a_server_does_not_know_yet_is_nothing() {
+        let first = OverviewProto {
+            queues: vec![QueueOverview {
+                name: "q".to_owned(),
+                ready: 3,
+                ..QueueOverview::default()
+            }],
+            matching: 2,
+            leadership: Some(LeadershipProto {
                 node_id: "n1".to_owned(),
-                ..Node::default()
+                leader_id: String::new(),
             }),
-            groups: vec![group("meta", "n3"), group("queue", "n2")],
-            ..GetStatusResponse::default()
+            ..OverviewProto::default()
         };
-        let led_by = |leader: Option<&str>| {
-            let leader = leader.map(str::to_owned);
-            Some(Leadership {
-                node: "n1".to_owned(),
-                leader,
-            })
-        };
-        assert_eq!(leader(status.clone()), led_by(Some("n2")));
-        status.groups[1].leader_id.clear();
-        assert_eq!(leader(status.clone()), led_by(None));
-        status.enabled = false;
-        assert_eq!(leader(status), None);
+        let mut first = overview(first, "a:1");
+        let leader = first.cluster.take().unwrap();
+        assert_eq!((leader.node.as_str(), leader.leader), ("n1", None));
+        assert_eq!((first.per_second, first.more_queues), (None, true));
+        assert_eq!((first.queues[0].depth(), first.queues[0].change_per_second), (3, None));
     }
 }

@@ -34,13 +34,13 @@ impl View {
 
     /// The overview with the queues that are wanted, in their order.
     pub(super) fn arranged(&self, mut overview: Overview) -> Overview {
-        overview.queues.retain(|row| row.queue.name.contains(&self.filter));
+        overview.queues.retain(|row| row.name.contains(&self.filter));
         let change = |row: &Row| row.change_per_second.unwrap_or_default().abs();
         // Stable, and the server sends them by name: equal ones stay where they are.
         match self.sort {
             Sort::Depth => overview.queues.sort_by_key(|row| Reverse(row.depth())),
             Sort::Rate => overview.queues.sort_by(|a, b| change(b).total_cmp(&change(a))),
-            Sort::Name => overview.queues.sort_by(|a, b| a.queue.name.cmp(&b.queue.name)),
+            Sort::Name => overview.queues.sort_by(|a, b| a.name.cmp(&b.name)),
         }
         overview
     }
@@ -104,7 +104,7 @@ mod tests {
 
     fn names(view: &View) -> String {
         let overview = overview(&[("ab", 1, 0.0), ("b", 3, -9.0), ("c", 3, 2.0)]);
-        let names = view.arranged(overview).queues.into_iter().map(|row| row.queue.name);
+        let names = view.arranged(overview).queues.into_iter().map(|row| row.name);
         names.collect::<Vec<_>>().join(" ")
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Failure {
 pub(crate) fn reason_outcome(reason: &str) -> Outcome {
     match reason {
         "NOT_LEADER" | "NODE_REMOVED" | "NOT_CURRENT" | "NOT_ENOUGH_REPLICAS" | "NO_LEADER" => Outcome::NotDone,
-        "STOPPED" | "NO_MAJORITY" | "NOT_IN_SYNC" | "REQUEST_STALLED" => Outcome::Unknown,
+        "LEADER_LOST" | "STOPPED" | "NO_MAJORITY" | "NOT_IN_SYNC" | "REQUEST_STALLED" => Outcome::Unknown,
         _ => Outcome::Final,
     }
 }
@@ -64,16 +64,18 @@ impl Failure {
 
     fn said(status: &Status, reason: String, metadata: std::collections::BTreeMap<String, String>) -> Self {
         let known = |key: &str| metadata.get(key).filter(|value| !value.is_empty());
-        // A node that had passed the call on says where it was sent, not whether that one leads still.
-        let passed_on = known("leader").is_some() && known("leader_id").is_none();
-        let leader = known("leader").filter(|_| !passed_on).cloned();
+        // That of LEADER_LOST is the one that was lost.
+        let leader = known("leader").filter(|_| reason == "NOT_LEADER").cloned();
         let outcome = match (reason.as_str(), status.code()) {
-            ("NOT_LEADER", _) if passed_on => Outcome::Unknown,
             // Of the cluster service: the node that is to do something else was removed.
             ("NODE_REMOVED", code) if code != Code::Unavailable => Outcome::Final,
             // The limit of all connections; that of one says no time.
             ("TOO_MANY_UNFINISHED_REQUESTS", _) if metadata.contains_key("retry_after_ms") => Outcome::NotDone,
-            (reason, _) => reason_outcome(reason),
+            (reason, code) => match reason_outcome(reason) {
+                // Of a newer server: nothing more can be known of it.
+                Outcome::Final if code == Code::Unavailable => Outcome::Unknown,
+                outcome => outcome,
+            },
         };
         let elsewhere = matches!(
             reason.as_str(),
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_lead_has_done_nothing_unless_it_had_passed_the_call_on() {
+    fn a_node_that_does_not_lead_has_done_nothing_and_one_that_lost_the_leader_does_not_know() {
         let retry = ("retry_after_ms", "100");
         let direct = status(
             Code::Unavailable,
@@ -177,9 +179,11 @@ mod tests {
         assert_eq!(failure.retry_after, Some(Duration::from_millis(100)));
         let nobody = Failure::of(&status(Code::Unavailable, "NOT_LEADER", &[retry]));
         assert_eq!((nobody.outcome, nobody.leader), (Outcome::NotDone, None));
-        let passed_on = Failure::of(&status(Code::Unavailable, "NOT_LEADER", &[("leader", "b:1"), retry]));
-        assert_eq!((passed_on.outcome, passed_on.leader), (Outcome::Unknown, None));
-        assert!(passed_on.error.is_outcome_unknown());
+        let lost = Failure::of(&status(Code::Unavailable, "LEADER_LOST", &[("leader", "b:1"), retry]));
+        assert_eq!((lost.outcome, lost.leader), (Outcome::Unknown, None));
+        assert!(lost.error.is_outcome_unknown());
+        let newer = Failure::of(&status(Code::Unavailable, "OF_A_NEWER_SERVER", &[]));
+        assert_eq!(newer.outcome, Outcome::Unknown);
     }
 
     #[test]

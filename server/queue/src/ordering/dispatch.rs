@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use boltq_core::{Millis, StreamId};
 
-use super::keyed::Stream;
+use super::keyed::{Next, Stream};
 use super::{Keyed, Source};
 use crate::dispatch::Dispatch;
 use crate::lending::Loan;
@@ -128,9 +128,9 @@ impl Loan<'_> {
         let mut run = 0..0;
         let mut rests = Vec::new();
         for _ in 0..most {
-            let Some(seq) = keyed.take_first(stream, now, |seq, until| rests.push((seq, until))) else {
-                break;
-            };
+            let next = keyed.take_first(stream, now, &mut self.looks, |seq, until| rests.push((seq, until)));
+            self.more = next == Next::Later;
+            let Next::Message(seq) = next else { break };
             if seq != run.end && !run.is_empty() {
                 self.add(stream_id(id, KEYED), stream.window, &run, None);
                 run = 0..0;

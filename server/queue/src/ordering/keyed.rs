@@ -30,6 +30,9 @@ pub(crate) const WAITING_MAX: usize = if cfg!(test) { 6 } else { 100_000 };
 /// Messages that become ready together at most because somebody settles one that was not looked at.
 const READY_MAX: u64 = 100_000;
 
+/// Messages that one call to lease looks at: some tenths of a millisecond. Others have their turn then, before it goes on.
+pub(crate) const LOOKS_MAX: usize = 1_000;
+
 /// Messages of the same priority that have a key, and those that have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -52,6 +55,15 @@ enum Looked {
     Waiter,
     /// There is nothing more, or not now.
     Nothing,
+}
+
+/// What is there to lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Message(u64),
+    Nothing,
+    /// So many were looked at that others have their turn first.
+    Later,
 }
 
 #[derive(Debug)]
@@ -152,29 +164,33 @@ impl Keyed {
         Looked::Holder(seq)
     }
 
-    /// Takes the next message that can be leased. Tells `rest` of those that it comes upon and that rest until then.
+    /// Takes the next message that can be leased. Each message that is looked at for that takes one of `looks`. Tells `rest` of
+    /// those that it comes upon and that rest until then.
     pub(crate) fn take_first(
         &mut self,
         stream: Stream<'_>,
         now: Millis,
+        looks: &mut usize,
         mut rest: impl FnMut(u64, Millis),
-    ) -> Option<u64> {
+    ) -> Next {
         if let Some(range) = self.ready.take_first(1) {
-            return Some(range.start);
+            return Next::Message(range.start);
         }
-        loop {
+        while let Some(left) = looks.checked_sub(1) {
+            *looks = left;
             match self.look(stream) {
                 Looked::Holder(seq) => match stream.window.rests(seq, now) {
-                    None => return Some(seq),
+                    None => return Next::Message(seq),
                     Some(until) => {
                         self.holds.backoff.insert(seq..seq + 1);
                         rest(seq, until);
                     }
                 },
                 Looked::Waiter => {}
-                Looked::Nothing => return None,
+                Looked::Nothing => return Next::Nothing,
             }
         }
+        Next::Later
     }
 
     /// Looks at messages until that one was looked at, as far as it goes. For what an earlier leader may have handed out.
@@ -327,6 +343,11 @@ impl Keyed {
 
 #[cfg(test)]
 impl Keyed {
+    /// Messages that are not done and were looked at.
+    pub(crate) fn looked_at(&self) -> usize {
+        self.keys.len()
+    }
+
     /// How often a message that is not done is in here, `holds` aside.
     pub(crate) fn count_of(&self, seq: u64, window: &Window) -> usize {
         let looked = self.keys.get(&seq);

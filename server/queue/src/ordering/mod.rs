@@ -13,5 +13,5 @@ mod keys;
 
 #[cfg(test)]
 pub(crate) use keyed::WAITING_MAX;
-pub(crate) use keyed::{Keyed, Source};
+pub(crate) use keyed::{Keyed, LOOKS_MAX, Source};
 pub(crate) use keys::{Keys, check_all, is_empty, read_section, write_section};

@@ -8,6 +8,7 @@ use super::command::RoutingCommand;
 use super::exchange::Exchange;
 use super::topics::Subscription;
 use super::{RoutingRefusal, backlog_queue};
+use crate::copies::Copies;
 use crate::machine::{Batch, Expiry, Machine, offset_of, single_record, too_far};
 use crate::outcome::{Effect, Outcome};
 use crate::place::{QueueId, Run, STREAMS, stream_id};
@@ -62,11 +63,13 @@ impl Machine {
                 count,
                 records,
                 records_at,
+                times,
             } => {
                 let records_at = offset_of(offset, records_at)?;
                 let batch = topic_batch(count, records, records_at, &mut self.expiries)?;
                 let topic_at = offset_of(offset, TOPIC_AT)?;
-                self.publish_topic(topic, topic_at, records, batch, applied)
+                let copies = Copies { records, batch, times };
+                self.publish_topic(topic, topic_at, copies, applied)
             }
             RoutingCommand::Attach {
                 topic,
@@ -87,7 +90,10 @@ impl Machine {
                 self.routing.exchanges.declare(name, kind, durable, alternate),
                 Outcome::ExchangeDeclared,
             ),
-            RoutingCommand::DeleteExchange { name } => outcome(self.routing.exchanges.delete(name), |()| Outcome::Done),
+            RoutingCommand::DeleteExchange { name } => {
+                self.once.forget_exchange(name);
+                outcome(self.routing.exchanges.delete(name), |()| Outcome::Done)
+            }
             RoutingCommand::Bind {
                 exchange,
                 queue,
@@ -107,12 +113,18 @@ impl Machine {
                 key,
                 record,
                 record_at,
+                times,
             } => {
                 let record_at = offset_of(offset, record_at)?;
                 let batch = single_record(record, "routed message", record_at, &mut self.expiries)?;
                 let looks = self.routing.exchanges.looks_at_headers(exchange);
                 let headers = if looks { sorted_headers(record)? } else { Vec::new() };
-                self.publish_exchange(exchange, key, &headers, (record, batch), applied)
+                let copies = Copies {
+                    records: record,
+                    batch,
+                    times,
+                };
+                self.publish_exchange(exchange, key, &headers, copies, applied)
             }
         })
     }
@@ -121,10 +133,10 @@ impl Machine {
         &mut self,
         topic: &str,
         topic_at: u32,
-        records: &[u8],
-        batch: Batch,
+        copies: Copies<'_>,
         applied: &mut Applied<Effect>,
     ) -> Outcome {
+        let batch = copies.batch;
         if batch.count == 0 {
             return Outcome::PublishedTopic { queues: 0 };
         }
@@ -132,7 +144,7 @@ impl Machine {
         let subscriptions = self.routing.topics.subscriptions(topic);
         let backlogs: Vec<_> = subscriptions.map(|(_, subscription)| subscription.queue).collect();
         for id in backlogs {
-            queues += u32::from(self.append_copies(id, records, batch, applied));
+            queues += u32::from(self.append_copies(id, copies, applied));
         }
         applied.effects.push(Effect::TopicPublished {
             topic: topic_at,
@@ -210,7 +222,7 @@ impl Machine {
         exchange: &str,
         key: &str,
         headers: &[(&str, &str)],
-        (record, batch): (&[u8], Batch),
+        copies: Copies<'_>,
         applied: &mut Applied<Effect>,
     ) -> Outcome {
         let mut to = BTreeSet::new();
@@ -220,9 +232,7 @@ impl Machine {
             return Outcome::Refused(refusal);
         }
         let wanted = to.len();
-        let have = to
-            .into_iter()
-            .filter(|id| self.append_copies(*id, record, batch, applied));
+        let have = to.into_iter().filter(|id| self.append_copies(*id, copies, applied));
         let queues = have.count();
         Outcome::Routed {
             queues,

@@ -9,6 +9,8 @@
 //! 14 Bind                str exchange, str queue, str key, rule
 //! 15 Unbind              str exchange, str queue, str key
 //! 16 PublishExchange     str exchange, str routing key, record
+//! 34 PublishTopic        as 9, and
+//! 35 PublishExchange     as 16; a copy without a time to live gets the default one of its queue
 //!
 //! kind: 0 direct, 1 fanout, 2 topic, 3 headers     rule: u8 1: all pairs, 0: one of them; u32 count, each: str, str
 //! ```
@@ -23,14 +25,16 @@ use bytes::{BufMut, BytesMut};
 use super::ROUTING_KEY_BYTES_MAX;
 use super::rule::HeaderRule;
 
-pub(crate) const PUBLISH_TOPIC: u8 = 9;
+const PUBLISH_TOPIC_AS_IT_IS: u8 = 9;
 const ATTACH: u8 = 10;
 const REMOVE_SUBSCRIPTION: u8 = 11;
 const DECLARE_EXCHANGE: u8 = 12;
 const DELETE_EXCHANGE: u8 = 13;
 const BIND: u8 = 14;
 const UNBIND: u8 = 15;
-const PUBLISH_EXCHANGE: u8 = 16;
+const PUBLISH_EXCHANGE_AS_IT_IS: u8 = 16;
+pub(crate) const PUBLISH_TOPIC: u8 = 34;
+const PUBLISH_EXCHANGE: u8 = 35;
 
 /// How an exchange chooses queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,6 +218,7 @@ pub(crate) enum RoutingCommand<'a> {
         records: &'a [u8],
         /// Where the records start in the command.
         records_at: usize,
+        times: Times,
     },
     Attach {
         topic: &'a str,
@@ -250,18 +255,32 @@ pub(crate) enum RoutingCommand<'a> {
         key: &'a str,
         record: &'a [u8],
         record_at: usize,
+        times: Times,
     },
+}
+
+/// Until when copies live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// As their record says.
+    OfRecord,
+    /// As their record says, and if it says nothing, their queue.
+    OfRecordOrQueue,
 }
 
 impl<'a> RoutingCommand<'a> {
     /// Reads what follows the number of the command; `None` if it is no routing command.
     pub(crate) fn read(tag: u8, reader: &mut Reader<'a>) -> Result<Option<Self>, DecodeError> {
         Ok(Some(match tag {
-            PUBLISH_TOPIC => Self::PublishTopic {
+            PUBLISH_TOPIC | PUBLISH_TOPIC_AS_IT_IS => Self::PublishTopic {
                 count: reader.u32("record count")?,
                 topic: reader.str("topic")?,
                 records_at: reader.position(),
                 records: reader.rest(),
+                times: match tag {
+                    PUBLISH_TOPIC => Times::OfRecordOrQueue,
+                    _ => Times::OfRecord,
+                },
             },
             ATTACH => Self::Attach {
                 create: read_flag(reader, "attach")?,
@@ -293,11 +312,15 @@ impl<'a> RoutingCommand<'a> {
                 queue: reader.str("queue name")?,
                 key: read_key(reader)?,
             },
-            PUBLISH_EXCHANGE => Self::PublishExchange {
+            PUBLISH_EXCHANGE | PUBLISH_EXCHANGE_AS_IT_IS => Self::PublishExchange {
                 exchange: reader.str("exchange")?,
                 key: read_key(reader)?,
                 record_at: reader.position(),
                 record: reader.rest(),
+                times: match tag {
+                    PUBLISH_EXCHANGE => Times::OfRecordOrQueue,
+                    _ => Times::OfRecord,
+                },
             },
             _ => return Ok(None),
         }))

@@ -12,6 +12,7 @@ mod apply;
 pub(crate) mod command;
 mod exchange;
 mod exchanges;
+pub(crate) mod once;
 mod pattern;
 mod rule;
 pub(crate) mod snapshot;

@@ -15,7 +15,7 @@ use crate::{
     QueueRefusal,
 };
 
-fn limited(max_length: u64) -> QueueOptions {
+pub(super) fn limited(max_length: u64) -> QueueOptions {
     QueueOptions {
         max_length: Some(max_length),
         ..QueueOptions::default()
@@ -44,11 +44,11 @@ fn dead_letters_to(queue: &str) -> QueueOptions {
 }
 
 impl Fixture {
-    fn create(&mut self, queue: &str, options: &QueueOptions) -> Outcome {
+    pub(super) fn create(&mut self, queue: &str, options: &QueueOptions) -> Outcome {
         self.apply(&written(|out| command::create_queue(out, queue, options)))
     }
 
-    fn change(&mut self, queue: &str, which: &[QueueOption], options: &QueueOptions) -> Outcome {
+    pub(super) fn change(&mut self, queue: &str, which: &[QueueOption], options: &QueueOptions) -> Outcome {
         let mut set = QueueOptionSet::default();
         which.iter().for_each(|option| set.insert(*option));
         self.apply(&written(|out| command::change_queue(out, queue, set, options)))

@@ -1,5 +1,6 @@
 //! The rules of the queue plane one by one, and all of them against a model.
 
+mod copies;
 mod decoding;
 mod fixture;
 mod leadership;
@@ -8,8 +9,10 @@ mod model;
 mod once;
 mod ordering;
 mod ordering_random;
+mod ordering_steps;
 mod ordering_times;
 mod random;
+mod routed_once;
 mod routing;
 mod routing_random;
 mod rules;

@@ -1,18 +1,22 @@
 //! Random commands about topics and exchanges against lists that are looked through: the same queues are chosen, messages are
 //! conserved, records are freed once, replicas stay equal, and the state survives a snapshot after every step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use boltq_core::{Applied, Millis, StateMachine, Term};
+use boltq_core::{Applied, MessageId, Millis, StateMachine, Term};
 use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::fixture::{Message, SETTINGS, settle};
 use super::model::{Model, State, Store};
+use super::routed_once::{exchange_once, topic_once};
 use super::routing::{attach, publish_exchange, publish_topic, written};
 use crate::command::{self, Settle};
-use crate::{ExchangeKind, HeaderRule, Machine, Outcome, Plane, QueueId, RoutingRefusal};
+use crate::{
+    ExchangeKind, HeaderRule, Machine, Outcome, Plane, QueueId, QueueOption, QueueOptionSet, QueueOptions,
+    RoutingRefusal,
+};
 
 /// Bytes of the entry in front of the command.
 const OFFSET: u32 = 11;
@@ -38,6 +42,12 @@ enum Step {
     Bind(usize, usize, String, Option<(bool, Vec<(u8, u8)>)>),
     Unbind(usize, usize, String),
     PublishExchange(Option<usize>, String, Vec<(u8, u8)>, u8),
+    /// With a key, that is remembered so many ms.
+    TopicOnce(usize, u8, u64),
+    ExchangeOnce(Option<usize>, String, u8, u64),
+    /// The default time to live of a queue.
+    Ttl(usize, Option<u64>),
+    Expire(usize),
     Ack(Index),
     Pass(u64),
     FailOver,
@@ -57,6 +67,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..3, 0usize..3, key()).prop_map(|(exchange, queue, key)| Step::Unbind(exchange, queue, key)),
         8 => (prop::option::weighted(0.9, 0usize..3), "([ab]\\.){0,2}[ab]?", pairs(), 0u8..=9)
             .prop_map(|(exchange, key, headers, priority)| Step::PublishExchange(exchange, key, headers, priority)),
+        3 => (0usize..2, 0u8..2, 0u64..300).prop_map(|(topic, key, ms)| Step::TopicOnce(topic, key, ms)),
+        5 => (prop::option::weighted(0.8, 0usize..3), "([ab]\\.){0,1}[ab]", 0u8..2, 0u64..300)
+            .prop_map(|(exchange, routing_key, key, ms)| Step::ExchangeOnce(exchange, routing_key, key, ms)),
+        2 => (0usize..3, prop::option::of(900u64..3_000)).prop_map(|(queue, ttl)| Step::Ttl(queue, ttl)),
+        2 => prop_oneof![Just(usize::MAX), 0usize..4].prop_map(Step::Expire),
         4 => any::<Index>().prop_map(Step::Ack),
         2 => (0u64..100).prop_map(Step::Pass),
         1 => Just(Step::FailOver),
@@ -118,6 +133,14 @@ impl Exchange {
     }
 }
 
+/// What was answered first, and until when that is remembered.
+#[derive(Debug, Clone, Copy)]
+struct First {
+    id: u8,
+    queues: u32,
+    until: Millis,
+}
+
 struct World {
     plane: Plane,
     replica: Machine,
@@ -127,6 +150,10 @@ struct World {
     now: Millis,
     subscriptions: Vec<Subscription>,
     exchanges: Vec<Exchange>,
+    /// By exchange, or nothing for a topic; name or routing key; and key.
+    keys: BTreeMap<(Option<String>, String, u8), First>,
+    ids: u8,
+    ttls: BTreeMap<&'static str, u64>,
 }
 
 /// Headers as text; of a key given twice the last counts.
@@ -155,6 +182,9 @@ impl World {
             now: Millis(1_000),
             subscriptions: Vec::new(),
             exchanges: Vec::new(),
+            keys: BTreeMap::new(),
+            ids: 0,
+            ttls: BTreeMap::new(),
         }
     }
 
@@ -181,14 +211,14 @@ impl World {
 
     fn append(&mut self, queue: &str, priority: u8) {
         let id = self.queue(queue);
-        self.model.append(
-            id,
-            Message {
-                priority,
-                ..Message::default()
-            },
-            self.now,
-        );
+        // Published a nanosecond after 0.
+        let expires = self.ttls.get(queue).map(|ttl| Millis(1 + ttl));
+        let message = Message {
+            priority,
+            expires,
+            ..Message::default()
+        };
+        self.model.append(id, message, self.now);
         self.model.totals.published += 1;
     }
 
@@ -208,6 +238,8 @@ impl World {
                     .position(|exchange| exchange.name == EXCHANGES[name]);
                 let wanted = there.map_or(Outcome::Refused(RoutingRefusal::NoExchange), |at| {
                     self.exchanges.remove(at);
+                    self.keys
+                        .retain(|(exchange, ..), _| exchange.as_deref() != Some(EXCHANGES[name]));
                     Outcome::Done
                 });
                 assert_eq!(outcome, wanted);
@@ -219,6 +251,12 @@ impl World {
             Step::PublishExchange(exchange, key, headers, priority) => {
                 self.publish_exchange(exchange.map(|at| EXCHANGES[at]), &key, &headers, priority);
             }
+            Step::TopicOnce(topic, key, ms) => self.topic_once(TOPICS[topic], key, ms),
+            Step::ExchangeOnce(exchange, routing_key, key, ms) => {
+                self.exchange_once(exchange.map_or("", |at| EXCHANGES[at]), &routing_key, key, ms);
+            }
+            Step::Ttl(queue, ttl) => self.set_ttl(QUEUES[queue], ttl),
+            Step::Expire(max) => self.expire(max),
             Step::Ack(index) => {
                 if !self.model.entries.is_empty() {
                     let place = index.get(&self.model.entries).place;
@@ -248,13 +286,7 @@ impl World {
             })
             .collect();
         let outcome = self.apply(&publish_topic(topic, &messages));
-        let subscriptions = self
-            .subscriptions
-            .iter()
-            .filter(|subscription| subscription.topic == topic);
-        let queues: Vec<_> = subscriptions
-            .map(|subscription| crate::backlog_queue(topic, subscription.id))
-            .collect();
+        let queues = self.backlogs(topic);
         for queue in queues.iter().filter(|_| !messages.is_empty()) {
             // In the order of publishing, whatever their priority.
             messages.iter().for_each(|_| self.append(queue, 0));
@@ -265,6 +297,99 @@ impl World {
             u32::try_from(queues.len()).unwrap()
         };
         assert_eq!(outcome, Outcome::PublishedTopic { queues });
+    }
+
+    fn backlogs(&self, topic: &str) -> Vec<String> {
+        let of_topic = self.subscriptions.iter().filter(|there| there.topic == topic);
+        of_topic.map(|there| crate::backlog_queue(topic, there.id)).collect()
+    }
+
+    /// What is remembered of a publish, and an id for a new one.
+    fn first(&mut self, at: &(Option<String>, String, u8)) -> (Option<Outcome>, u8) {
+        self.ids = self.ids.wrapping_add(1);
+        let first = self.keys.get(at).filter(|first| first.until > self.now);
+        let before = first.map(|first| Outcome::RoutedBefore {
+            id: MessageId([first.id; 16]),
+            queues: first.queues,
+        });
+        (before, self.ids)
+    }
+
+    fn keep(&mut self, at: (Option<String>, String, u8), id: u8, queues: usize, until: Millis) {
+        let queues = u32::try_from(queues).unwrap();
+        if until > self.now {
+            self.keys.insert(at, First { id, queues, until });
+        }
+    }
+
+    fn topic_once(&mut self, topic: &'static str, key: u8, ms: u64) {
+        let (at, until) = ((None, topic.to_owned(), key), self.now.plus(ms));
+        let (before, id) = self.first(&at);
+        let outcome = self.apply(&topic_once(until, topic, &format!("k{key}"), id));
+        if let Some(before) = before {
+            return assert_eq!(outcome, before);
+        }
+        let backlogs = self.backlogs(topic);
+        backlogs.iter().for_each(|queue| self.append(queue, 0));
+        let queues = u32::try_from(backlogs.len()).unwrap();
+        assert_eq!(outcome, Outcome::PublishedTopic { queues });
+        self.keep(at, id, backlogs.len(), until);
+    }
+
+    fn exchange_once(&mut self, exchange: &str, routing_key: &str, key: u8, ms: u64) {
+        let at = (Some(exchange.to_owned()), routing_key.to_owned(), key);
+        let until = self.now.plus(ms);
+        let (before, id) = self.first(&at);
+        let command = exchange_once(until, (exchange, routing_key), &format!("k{key}"), id);
+        let outcome = self.apply(&command);
+        if let Some(before) = before {
+            return assert_eq!(outcome, before);
+        }
+        let named = Some(exchange).filter(|name| !name.is_empty());
+        let Some(chosen) = self.chosen(named, routing_key, &[]) else {
+            return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
+        };
+        let queues = chosen.len();
+        assert_eq!(outcome, Outcome::Routed { queues, full: 0 });
+        chosen.iter().for_each(|queue| self.append(queue, 0));
+        if queues > 0 {
+            self.keep(at, id, queues, until);
+        }
+    }
+
+    fn set_ttl(&mut self, queue: &'static str, ttl: Option<u64>) {
+        let options = QueueOptions {
+            default_ttl_ms: ttl,
+            ..QueueOptions::default()
+        };
+        let mut which = QueueOptionSet::default();
+        which.insert(QueueOption::DefaultTtl);
+        let new = self.plane.queue(queue).is_none();
+        let outcome = self.apply(&written(|out| match new {
+            true => command::create_queue(out, queue, &options),
+            false => command::change_queue(out, queue, which, &options),
+        }));
+        let id = self.queue(queue);
+        assert_eq!(outcome, Outcome::QueueSet { queue: id, new });
+        match ttl {
+            Some(ttl) => self.ttls.insert(queue, ttl),
+            None => self.ttls.remove(queue),
+        };
+    }
+
+    fn expire(&mut self, max: usize) {
+        let mut claimed = Vec::new();
+        self.plane.claim_expired(self.now, max, &mut claimed);
+        let over = self.model.expired(self.now);
+        assert_eq!(claimed.len(), over.len().min(max));
+        assert!(
+            claimed.iter().all(|place| over.contains(place)),
+            "{claimed:?} of {over:?}"
+        );
+        self.apply(&settle(Settle::Expire, &claimed));
+        let (done, missing) = self.model.finish(&claimed);
+        assert!(missing.is_empty());
+        self.model.totals.expired += done.len() as u64;
     }
 
     fn attach(&mut self, topic: &'static str, id: &'static str, create: bool) {
@@ -374,25 +499,8 @@ impl World {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .collect();
         let outcome = self.apply(&publish_exchange(exchange.unwrap_or_default(), key, &pairs, priority));
-        let wanted: BTreeSet<_> = match exchange {
-            None => BTreeSet::from([key.to_owned()]),
-            Some(name) => {
-                let find = |name| self.exchanges.iter().find(|there| there.name == name);
-                let Some(mut at) = find(name) else {
-                    return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
-                };
-                let mut chosen = BTreeSet::new();
-                // Three exchanges: after so many, they lead in a circle.
-                for _ in 0..3 {
-                    let bindings = at.bindings.iter().filter(|binding| at.chooses(binding, key, headers));
-                    chosen.extend(bindings.map(|binding| binding.queue.to_owned()));
-                    match at.alternate.and_then(find).filter(|_| chosen.is_empty()) {
-                        Some(alternate) => at = alternate,
-                        None => break,
-                    }
-                }
-                chosen
-            }
+        let Some(wanted) = self.chosen(exchange, key, headers) else {
+            return assert_eq!(outcome, Outcome::Refused(RoutingRefusal::NoExchange));
         };
         assert_eq!(
             outcome,
@@ -404,12 +512,34 @@ impl World {
         wanted.iter().for_each(|queue| self.append(queue, priority));
     }
 
+    /// The queues that get a message; `None` if there is no such exchange.
+    fn chosen(&self, exchange: Option<&str>, key: &str, headers: &[(u8, u8)]) -> Option<BTreeSet<String>> {
+        let Some(name) = exchange else {
+            return Some(BTreeSet::from([key.to_owned()]));
+        };
+        let find = |name| self.exchanges.iter().find(|there| there.name == name);
+        let mut at = find(name)?;
+        let mut chosen = BTreeSet::new();
+        // Three exchanges: after so many, they lead in a circle.
+        for _ in 0..3 {
+            let bindings = at.bindings.iter().filter(|binding| at.chooses(binding, key, headers));
+            chosen.extend(bindings.map(|binding| binding.queue.to_owned()));
+            match at.alternate.and_then(find).filter(|_| chosen.is_empty()) {
+                Some(alternate) => at = alternate,
+                None => break,
+            }
+        }
+        Some(chosen)
+    }
+
     fn check(&self) {
         self.plane.check();
         let totals = self.plane.totals();
         assert_eq!(totals, self.model.totals);
         let open = self.plane.machine().open_count();
         assert_eq!((open, self.store.live_count()), (self.model.open_count(), open));
+        let known = self.keys.values().filter(|first| first.until > self.now).count();
+        assert!(self.plane.machine().keys_remembered() >= known);
         for (_, id, stats) in self.plane.queues() {
             assert_eq!(stats, self.model.stats(id));
             let mut peeked = Vec::new();

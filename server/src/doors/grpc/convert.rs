@@ -34,7 +34,7 @@ pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> 
 pub(super) fn push_exchange(
     batch: &mut RoutedBatch,
     exchange: &str,
-    key: &str,
+    routing_key: &str,
     message: &Message,
 ) -> Result<(), ServiceError> {
     let times = [("delay", &message.delay), ("ttl", &message.ttl)];
@@ -43,17 +43,9 @@ pub(super) fn push_exchange(
             what: format!("message.{name} is set; copies of a message to an exchange have none"),
         });
     }
-    refuse_key(message)?;
-    with_message(message, |new, headers| batch.push_exchange(exchange, key, new, headers))
-}
-
-/// Only queues know which keys they have seen.
-fn refuse_key(message: &Message) -> Result<(), ServiceError> {
-    if message.idempotency_key.is_empty() {
-        return Ok(());
-    }
-    Err(ServiceError::InvalidArgument {
-        what: "message.idempotency_key is set; only publishes to queues can have one".to_owned(),
+    let key = IdempotencyKey::read(&message.idempotency_key)?;
+    with_message(message, |new, headers| {
+        batch.push_exchange(exchange, routing_key, key, new, headers)
     })
 }
 
@@ -64,8 +56,8 @@ pub(super) fn push_topic(batch: &mut RoutedBatch, topic: &str, message: &Message
             what: "message.delay is set; subscribers of a topic get messages at once".to_owned(),
         });
     }
-    refuse_key(message)?;
-    with_message(message, |new, headers| batch.push_topic(topic, new, headers))
+    let key = IdempotencyKey::read(&message.idempotency_key)?;
+    with_message(message, |new, headers| batch.push_topic(topic, key, new, headers))
 }
 
 /// Hands a message with its headers to `push`.

@@ -134,7 +134,11 @@ where
         let here = !(needs_leader(path, self.cache) || subscribes)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
-        let leader = if here { String::new() } else { self.queues.leader().0 };
+        let leader = if here {
+            String::new()
+        } else {
+            self.queues.leader().messaging
+        };
         if leader.is_empty() {
             if !here && !subscribes {
                 self.metrics.forwards.no_leader.increment();
@@ -228,7 +232,7 @@ fn leader_lost(leader: &str) -> Status {
 async fn no_longer_leads(queues: &Queues, leader: &str) {
     loop {
         tokio::time::sleep(LOOK).await;
-        if queues.leader().0 != leader {
+        if queues.leader().messaging != leader {
             return;
         }
     }

@@ -8,6 +8,7 @@ mod error;
 mod exchange;
 mod forward;
 mod kv;
+mod overview;
 mod publish;
 mod queue;
 mod redrive;
@@ -40,6 +41,7 @@ pub(super) use self::error::DOMAIN;
 use self::exchange::ExchangeDoor;
 use self::forward::ForwardLayer;
 use self::kv::KvDoor;
+use self::overview::Observed;
 use self::queue::QueueDoor;
 use self::topic::TopicDoor;
 use crate::access::Access;
@@ -78,7 +80,12 @@ pub fn router(
     let topic = TopicServiceServer::new(TopicDoor::new(queues.clone()))
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
-    let admin = AdminServiceServer::new(AdminDoor::new(queues.clone()));
+    let observed = Observed {
+        queues: queues.clone(),
+        kv: kv.clone(),
+        clustering: clustering.clone(),
+    };
+    let admin = AdminServiceServer::new(AdminDoor::new(observed));
     let cluster = ClusterServiceServer::new(ClusterDoor::new(clustering.clone()));
     let cache = kv.is_enabled();
     let kv = KvServiceServer::new(KvDoor::new(kv.clone()))

@@ -73,6 +73,11 @@ export class Caller {
     return this.#endpoints.current();
   }
 
+  /** Fulfilled when the node in use knows of what was ended. */
+  async flush(): Promise<void> {
+    if (!this.closing.aborted) await this.#endpoints.current().flush();
+  }
+
   /** Waits between attempts of one call or stream. */
   backoff(): Backoff {
     return new Backoff(this.settings.backoffMs, this.settings.backoffMaxMs);

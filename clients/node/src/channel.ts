@@ -60,6 +60,8 @@ export interface Channel {
     method: DescMethodBiDiStreaming<I, O>,
     options: AttemptOptions,
   ): BidiCall<I, O>;
+  /** Fulfilled when the server has what was sent and cancelled until now, or the connection is gone, or soon. */
+  flush(): Promise<void>;
   /** Ends the connection and everything on it. */
   close(): void;
 }

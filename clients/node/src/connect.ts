@@ -4,6 +4,7 @@
  * One channel is one connection at a time. When the server says that it stops (GOAWAY), what is on its way ends there and what
  * is new goes over another connection. Pings notice a server that hangs; `server/src/doors/port/http.rs` takes as many as come.
  */
+import type * as http2 from "node:http2";
 import * as net from "node:net";
 import * as tls from "node:tls";
 
@@ -32,6 +33,8 @@ const STREAM_WINDOW_BYTES = 1 << 20;
 const CONNECTION_WINDOW_BYTES = 4 << 20;
 /** In MB. What waits for the socket is bounded by who sends it; the default would refuse streams while much does. */
 const SESSION_MEMORY_MAX = 256;
+/** A server that does not answer so long gets what is written when it can. */
+const FLUSH_MS_MAX = 1_000;
 
 /** How connections are made. */
 export interface ChannelOptions {
@@ -54,7 +57,7 @@ const unsent = new WeakSet<object>();
 class ConnectChannel implements Channel {
   readonly address: string;
   readonly #options: ChannelOptions;
-  readonly #sessions: Http2SessionManager;
+  readonly #sessions: Sessions;
   readonly #transport: Transport;
 
   constructor(address: string, options: ChannelOptions) {
@@ -112,6 +115,10 @@ class ConnectChannel implements Channel {
         controller.abort();
       },
     };
+  }
+
+  flush(): Promise<void> {
+    return this.#sessions.flush();
   }
 
   close(): void {
@@ -192,6 +199,7 @@ class Requests<T> implements AsyncIterable<T> {
 /** Connections with larger windows, that are made in time or not at all. */
 class Sessions extends Http2SessionManager {
   readonly #widened = new WeakSet<object>();
+  #session: http2.Http2Session | undefined;
 
   constructor(url: string, address: string, options: ChannelOptions) {
     super(
@@ -207,6 +215,14 @@ class Sessions extends Http2SessionManager {
     );
   }
 
+  async flush(): Promise<void> {
+    const session = this.#session;
+    if (session === undefined || session.closed || session.destroyed) return;
+    // The stream is told to end in this turn, and has to be before the ping.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (!session.closed && !session.destroyed) await ping(session);
+  }
+
   override async request(
     ...request: Parameters<Http2SessionManager["request"]>
   ): ReturnType<Http2SessionManager["request"]> {
@@ -215,6 +231,7 @@ class Sessions extends Http2SessionManager {
       const { session } = stream;
       if (session !== undefined && !this.#widened.has(session)) {
         this.#widened.add(session);
+        this.#session = session;
         session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
       }
       return stream;
@@ -223,6 +240,19 @@ class Sessions extends Http2SessionManager {
       throw error;
     }
   }
+}
+
+/** A cancelled stream is told to the server only with the next bytes that are written; the answer to a ping comes after both. */
+function ping(session: http2.Http2Session): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, FLUSH_MS_MAX);
+    const done = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    // It answers false when so many are on their way that another one adds nothing.
+    if (!session.ping(done)) done();
+  });
 }
 
 function dial(address: string, { tls: secure, connectTimeoutMs }: ChannelOptions): net.Socket {

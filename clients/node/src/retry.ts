@@ -58,11 +58,9 @@ function isBroken({ code, reason }: Told): boolean {
   return reason === "" && code === "UNAVAILABLE";
 }
 
-/** Whether the same call can succeed later. */
-export function isRetriable(told: Told): boolean {
-  const { code, reason } = told;
-  const removed = reason === "NODE_REMOVED" && code === "UNAVAILABLE";
-  return isBroken(told) || removed || reason === "REQUEST_STALLED" || told.retryAfterMs !== undefined;
+/** Whether the same call can succeed later. Reasons that a newer server may have are judged by their code. */
+export function isRetriable({ code, reason, retryAfterMs }: Told): boolean {
+  return code === "UNAVAILABLE" || reason === "REQUEST_STALLED" || retryAfterMs !== undefined;
 }
 
 /** Whether the client makes the call again, if that does no harm. */

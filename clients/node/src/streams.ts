@@ -31,15 +31,20 @@ export class ServerItems<T> implements AsyncIterableIterator<T>, AsyncDisposable
   readonly #stopping = new AbortController();
   readonly #signal: AbortSignal | undefined;
   readonly #items: AsyncGenerator<T, void, undefined>;
+  readonly #flush: () => Promise<void>;
+  readonly #release: () => void;
 
   /** For the client itself. @internal */
   constructor(
+    flush: () => Promise<void>,
     items: (signal: AbortSignal, opened: () => void) => AsyncGenerator<T, void, undefined>,
     signal?: AbortSignal,
   ) {
     signal?.throwIfAborted();
     const { controller, release } = linked(signal, this.#stopping.signal);
     this.#signal = signal;
+    this.#flush = flush;
+    this.#release = release;
     this.#items = this.#guard(
       items(controller.signal, () => this.#opened.resolve()),
       release,
@@ -62,10 +67,13 @@ export class ServerItems<T> implements AsyncIterableIterator<T>, AsyncDisposable
     return { done: true, value: undefined };
   }
 
-  /** Ends it. */
+  /** Ends it; fulfilled when the server knows, so that what is published from then on is not for this stream. */
   async close(): Promise<void> {
+    if (this.#stopping.signal.aborted) return;
     this.#stopping.abort();
     await this.#items.return();
+    this.#release();
+    await this.#flush();
   }
 
   [Symbol.asyncIterator](): this {
@@ -96,11 +104,15 @@ export function serverItems<I extends DescMessage, O extends DescMessage, T>(
   what: Restarting<I, O, T>,
   signal?: AbortSignal,
 ): ServerItems<T> {
-  return new ServerItems<T>((stop, opened) => {
-    const first = open(caller, what, stop, false);
-    first.call.opened.then(opened, () => undefined);
-    return run(caller, what, stop, first, opened);
-  }, signal);
+  return new ServerItems<T>(
+    () => caller.flush(),
+    (stop, opened) => {
+      const first = open(caller, what, stop, false);
+      first.call.opened.then(opened, () => undefined);
+      return run(caller, what, stop, first, opened);
+    },
+    signal,
+  );
 }
 
 interface Open<O extends DescMessage> {

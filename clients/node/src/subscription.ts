@@ -104,6 +104,7 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
   async close(): Promise<void> {
     this.#end(undefined);
     await this.#intake.ended.catch(() => undefined);
+    await this.#caller.flush();
   }
 
   [Symbol.asyncIterator](): this {

@@ -26,6 +26,7 @@ const ROWS: readonly Row[] = [
   ["UNAVAILABLE", "NO_MAJORITY", SOON, true, false],
   ["UNAVAILABLE", "NOT_IN_SYNC", SOON, true, false],
   ["DEADLINE_EXCEEDED", "REQUEST_STALLED", {}, true, false],
+  ["UNAVAILABLE", "A_REASON_OF_LATER_VERSIONS", {}, true, false],
   ["UNAVAILABLE", "", {}, true, false],
   ["DEADLINE_EXCEEDED", "", {}, false, false],
   ["RESOURCE_EXHAUSTED", "QUEUE_FULL", SOON, false, true],

@@ -102,7 +102,7 @@ fn a_subscription_that_times_out_and_comes_back_misses_nothing_and_repeats_nothi
 #[test]
 fn sixty_four_connections_pipeline_and_each_gets_its_own_answers_by_position() {
     const CONNECTIONS: u64 = 64;
-    const ROUNDS: u64 = 20;
+    const ROUNDS: u64 = 8;
     let server = locked(&ServerOptions::memory());
     let libraries: Vec<Positional> = (0..CONNECTIONS).map(|_| Positional::new(habits(&server))).collect();
     std::thread::scope(|scope| {
@@ -130,7 +130,7 @@ fn pipeline(library: &Positional, number: u64, rounds: u64) {
     let queue = format!("q{number}");
     let id = format!("s{number}");
     // Those that are not durable may lose pushes.
-    let durable = number.is_multiple_of(8);
+    let durable = number.is_multiple_of(16);
     until(|| library.subscribe("all", &id, durable)).ok();
     until(|| library.request(command::CONFIRM_SELECT, &json!({}))).ok();
     let start = |code, body: Value| library.start(code, &body).expect("a connection");

@@ -3,19 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use boltq_core::{Applied, Millis, StateMachine, Term};
-use bytes::{BufMut, BytesMut};
+use boltq_core::Millis;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::fixture::{Message, SETTINGS, settle};
-use super::model::{Model, State, Store};
+use super::fixture::{Message, settle};
+use super::model::{Model, State};
+use super::nodes::Nodes;
 use super::routing::{attach, publish_exchange, publish_topic, written};
 use crate::command::{self, Settle};
-use crate::{ExchangeKind, HeaderRule, Machine, Outcome, Plane, QueueId, RoutingRefusal};
+use crate::{ExchangeKind, HeaderRule, Outcome, QueueId, RoutingRefusal};
 
-/// Bytes of the entry in front of the command.
-const OFFSET: u32 = 11;
 const TOPICS: [&str; 2] = ["t", "t:a"];
 const SUBSCRIPTIONS: [&str; 3] = ["a", "b", "a:b"];
 const EXCHANGES: [&str; 3] = ["e", "f", "g"];
@@ -119,12 +117,8 @@ impl Exchange {
 }
 
 struct World {
-    plane: Plane,
-    replica: Machine,
+    nodes: Nodes,
     model: Model,
-    store: Store,
-    term: Term,
-    now: Millis,
     subscriptions: Vec<Subscription>,
     exchanges: Vec<Exchange>,
 }
@@ -144,39 +138,20 @@ fn rule(rule: &(bool, Vec<(u8, u8)>)) -> HeaderRule {
 
 impl World {
     fn new() -> Self {
-        let mut plane = Plane::new(Machine::default(), SETTINGS);
-        plane.lead(Term(1), Millis(1_000));
         Self {
-            plane,
-            replica: Machine::default(),
+            nodes: Nodes::new(),
             model: Model::default(),
-            store: Store::default(),
-            term: Term(1),
-            now: Millis(1_000),
             subscriptions: Vec::new(),
             exchanges: Vec::new(),
         }
     }
 
     fn apply(&mut self, command: &[u8]) -> Outcome {
-        let (mut applied, mut again) = (Applied::default(), Applied::default());
-        let outcome = self.plane.apply(self.now, command, OFFSET, &mut applied).unwrap();
-        self.replica = Machine::restore(&self.replica.snapshot()).unwrap();
-        assert_eq!(
-            outcome,
-            self.replica.apply(self.now, command, OFFSET, &mut again).unwrap()
-        );
-        assert_eq!((&applied.storage, &applied.effects), (&again.storage, &again.effects));
-        assert_eq!(self.plane.machine().snapshot(), self.replica.snapshot());
-        let mut entry = BytesMut::new();
-        entry.put_bytes(0xEE, OFFSET as usize);
-        entry.put_slice(command);
-        self.store.follow(&entry, &applied.storage);
-        outcome
+        self.nodes.apply(command).0
     }
 
     fn queue(&self, name: &str) -> QueueId {
-        self.plane.queue(name).unwrap()
+        self.nodes.plane.queue(name).unwrap()
     }
 
     fn append(&mut self, queue: &str, priority: u8) {
@@ -187,7 +162,7 @@ impl World {
                 priority,
                 ..Message::default()
             },
-            self.now,
+            self.nodes.now,
         );
         self.model.totals.published += 1;
     }
@@ -196,7 +171,7 @@ impl World {
         match step {
             Step::PublishTopic(topic, priorities) => self.publish_topic(TOPICS[topic], &priorities),
             Step::Attach(topic, id, create) => self.attach(TOPICS[topic], SUBSCRIPTIONS[id], create),
-            Step::Remove(topic, id, ms) => self.remove(TOPICS[topic], SUBSCRIPTIONS[id], Millis(self.now.0 - ms)),
+            Step::Remove(topic, id, ms) => self.remove(TOPICS[topic], SUBSCRIPTIONS[id], Millis(self.nodes.now.0 - ms)),
             Step::Declare(name, kind, alternate) => {
                 self.declare(EXCHANGES[name], KINDS[kind], alternate.map(|name| EXCHANGES[name]));
             }
@@ -227,13 +202,10 @@ impl World {
                     self.model.totals.acked += done.len() as u64;
                 }
             }
-            Step::Pass(ms) => self.now = self.now.plus(ms),
+            Step::Pass(ms) => self.nodes.now = self.nodes.now.plus(ms),
             Step::FailOver => {
-                self.term.0 += 1;
-                let machine = Machine::restore(&self.plane.machine().snapshot()).unwrap();
-                self.plane = Plane::new(machine, SETTINGS);
-                self.plane.lead(self.term, self.now);
-                self.model.lead(self.now);
+                self.nodes.fail_over();
+                self.model.lead(self.nodes.now);
             }
         }
     }
@@ -278,7 +250,7 @@ impl World {
             .iter()
             .filter(|there| (there.topic, there.id) != (topic, id));
         let taken = other.any(|there| crate::backlog_queue(there.topic, there.id) == backlog);
-        let now = self.now;
+        let now = self.nodes.now;
         let there = self
             .subscriptions
             .iter_mut()
@@ -405,16 +377,12 @@ impl World {
     }
 
     fn check(&self) {
-        self.plane.check();
-        let totals = self.plane.totals();
-        assert_eq!(totals, self.model.totals);
-        let open = self.plane.machine().open_count();
-        assert_eq!((open, self.store.live_count()), (self.model.open_count(), open));
-        for (_, id, stats) in self.plane.queues() {
+        self.nodes.check();
+        assert_eq!(self.nodes.plane.totals(), self.model.totals);
+        assert_eq!(self.nodes.plane.machine().open_count(), self.model.open_count());
+        for (_, id, stats) in self.nodes.plane.queues() {
             assert_eq!(stats, self.model.stats(id));
-            let mut peeked = Vec::new();
-            self.plane.peek(id, 1_000, self.now, &mut peeked);
-            assert_eq!(peeked, self.model.ready(id));
+            assert_eq!(self.nodes.peek(id, 1_000), self.model.ready(id));
         }
     }
 }

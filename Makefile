@@ -8,7 +8,7 @@ PROFILE ?= release
 SOAK_PROFILE ?= dev
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz soak tools fix bench
+.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz soak clients generate tools fix bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,8 @@ cluster-clean: ## Stop them and remove their data
 
 test: tools verify ## Run all tests
 	cargo test --workspace
+	scripts/clients.sh go
+	scripts/clients.sh node
 	$(MAKE) docs
 	scripts/fuzz.sh 2
 
@@ -55,6 +57,12 @@ fuzz: ## Fuzz what reads our formats, each target for SECONDS (5)
 soak: ## Simulate clusters with SEEDS (5000) seeds, the first of them FROM (1000), and kill 20 leaders of a real one
 	cargo test -p boltq-tests --test cluster -- --ignored
 	cargo run --profile $(SOAK_PROFILE) -p boltq-sim -- --seeds $(or $(SEEDS),5000) --from $(or $(FROM),1000)
+
+clients: ## Test the clients for Go, Node and Rust
+	scripts/clients.sh
+
+generate: ## Write the code of the clients that comes from the protos
+	scripts/generate.sh
 
 tools: ## Install what some tests need into .tools/
 	scripts/tools.sh

@@ -78,6 +78,10 @@ impl GroupHandler for QueuePlane {
             for waiters in self.waiters.read().values() {
                 waiters.ready.notify_waiters();
             }
+            // And so has who waits for room: the leases that it held are no more, and nobody settles them here.
+            for room in self.rooms.read().values() {
+                room.notify_one();
+            }
         }
         match leading {
             Some(term) => tracing::info!(term = term.0, "this node leads the queue plane"),

@@ -14,6 +14,17 @@ pub struct Clustering {
     cluster: Option<Arc<Cluster>>,
 }
 
+/// Who leads the queue plane, for those who ask another node; all of it is empty while nobody is known to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leader {
+    /// What the node is called.
+    pub name: String,
+    /// Host and port for clients.
+    pub messaging: String,
+    /// Host and port for other nodes.
+    pub raft: String,
+}
+
 /// A node that is to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinRequest {
@@ -103,11 +114,15 @@ impl Clustering {
         self.cluster.as_deref().ok_or(ClusterError::NotEnabled)
     }
 
-    /// The messaging address of the node that leads the queue plane and its name; both empty if nobody is known to.
+    /// Another node that leads the queue plane.
     #[must_use]
-    pub fn queue_leader(&self) -> (String, String) {
+    pub fn queue_leader(&self) -> Leader {
         let leader = self.cluster.as_ref().and_then(|cluster| cluster.queue_leader());
-        leader.map_or_else(Default::default, |leader| (leader.messaging, leader.name))
+        leader.map_or_else(Leader::default, |leader| Leader {
+            name: leader.name,
+            messaging: leader.messaging,
+            raft: leader.raft,
+        })
     }
 
     /// The admin address of the node that leads the queue plane, if it is known and not this one.

@@ -6,6 +6,7 @@ use boltq_core::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX};
 use boltq_core::{MessageId, NameError};
 use boltq_queue::ExchangeKind;
 
+use super::Leader;
 use crate::ack_level::AckLevel;
 
 /// Why an operation was not carried out. The text is for people: what was wrong, and what to do.
@@ -148,12 +149,13 @@ pub enum ServiceError {
         subscription: String,
     },
     /// This node does not lead the group, or no longer.
-    #[error("not the leader; {}", ask(leader))]
-    NotLeader {
-        /// Messaging address of the node that leads; empty if nobody is known to.
+    #[error("not the leader; {}", ask(&.0.messaging))]
+    NotLeader(Leader),
+    /// The call was passed on to the node that led, which went away or was replaced before it answered. The outcome is unknown.
+    #[error("passed on to {leader}, which no longer leads or did not answer; it may still be carried out")]
+    LeaderLost {
+        /// Its messaging address.
         leader: String,
-        /// Its name; empty as well.
-        leader_id: String,
     },
     /// This node was removed from its cluster.
     #[error("this node was removed from its cluster; ask another one")]
@@ -242,6 +244,7 @@ impl ServiceError {
             Self::SubscriptionNotFound { .. } => "SUBSCRIPTION_NOT_FOUND",
             Self::BacklogTaken { .. } => "BACKLOG_TAKEN",
             Self::NotLeader { .. } => "NOT_LEADER",
+            Self::LeaderLost { .. } => "LEADER_LOST",
             Self::Removed => "NODE_REMOVED",
             Self::NotCurrent { .. } => "NOT_CURRENT",
             Self::NoMajority => "NO_MAJORITY",
@@ -259,9 +262,12 @@ impl ServiceError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NotLeader { .. } | Self::NotCurrent { .. } | Self::NoMajority | Self::NotInSync | Self::Stopped => {
-                Some(Duration::from_millis(100))
-            }
+            Self::NotLeader { .. }
+            | Self::LeaderLost { .. }
+            | Self::NotCurrent { .. }
+            | Self::NoMajority
+            | Self::NotInSync
+            | Self::Stopped => Some(Duration::from_millis(100)),
             Self::StorageFull
             | Self::NotEnoughReplicas { .. }
             | Self::KeysFull { .. }

@@ -29,7 +29,7 @@ pub use batch::{IdempotencyKey, NewMessage, PublishBatch, duration_ns};
 pub use boltq_queue::{
     DEAD_LETTER_SUFFIX, ExchangeKind, HeaderRule, QueueOption, QueueOptionSet, QueueOptions, QueueStats, Totals,
 };
-pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, MemberView, NodeStatus};
+pub use cluster::{ClusterStatus, Clustering, GroupView, JoinRequest, Leader, MemberView, NodeStatus};
 pub use dead_letters::DeadLettersInfo;
 pub use error::{ServiceError, SettleError};
 pub use exchange::{BindingInfo, ExchangeInfo, NewBinding, NewExchange};

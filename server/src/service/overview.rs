@@ -47,7 +47,7 @@ impl Health {
     }
 
     fn of(queues: &Queues, clustering: &Clustering, writable: bool) -> Self {
-        let (_, leader_id) = queues.leader();
+        let leader_id = queues.leader().name;
         if clustering.is_removed() {
             Self::Removed
         } else if !queues.is_leading() && leader_id.is_empty() {

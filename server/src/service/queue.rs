@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::bury::BURYING_MAX;
-use super::cluster::Clustering;
+use super::cluster::{Clustering, Leader};
 use super::error::ServiceError;
 use super::expiry::Expiry;
 use super::observing::{Deliveries, Timings};
@@ -201,17 +201,16 @@ impl Queues {
     }
 
     /// Where to go instead.
-    pub(super) fn not_leader(&self) -> ServiceError {
+    pub(crate) fn not_leader(&self) -> ServiceError {
         if self.inner.clustering.is_removed() {
             return ServiceError::Removed;
         }
-        let (leader, leader_id) = self.leader();
-        ServiceError::NotLeader { leader, leader_id }
+        ServiceError::NotLeader(self.leader())
     }
 
-    /// The messaging address of the node that leads, and its name; both empty if nobody is known to.
+    /// Another node that leads.
     #[must_use]
-    pub fn leader(&self) -> (String, String) {
+    pub fn leader(&self) -> Leader {
         self.inner.clustering.queue_leader()
     }
 

@@ -16,6 +16,7 @@
 mod bare_grpc;
 mod bare_tcp;
 mod calls;
+mod clients;
 mod cluster;
 mod delayed;
 mod disk;
@@ -31,6 +32,7 @@ mod target;
 
 pub use bare_grpc::serve as serve_bare_grpc;
 pub use bare_tcp::serve as serve_bare_tcp;
+pub use clients::ClientProgram;
 pub use options::{BenchOptions, Output};
 pub use rows::run;
 

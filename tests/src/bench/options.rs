@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::clients::ClientProgram;
 use super::load::{Failure, Timing};
 use super::rows::Row;
 
@@ -26,6 +27,10 @@ pub struct BenchOptions {
     /// What is written while a follower is away, in megabytes of payload.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub catch_up_mb: u64,
+    /// A client to measure, `rust=PROGRAM`, `go=PROGRAM` or `node=PROGRAM`, and its arguments; may be repeated. `clients/README.md` says what such a
+    /// program does.
+    #[arg(long = "client", value_name = "LANGUAGE=PROGRAM")]
+    pub clients: Vec<ClientProgram>,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub output: Output,

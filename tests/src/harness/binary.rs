@@ -246,6 +246,25 @@ impl BinaryClient {
         }
     }
 
+    /// Another handle of the same connection, so that one thread reads and another one writes.
+    ///
+    /// # Errors
+    /// There is no handle left, or the connection is encrypted.
+    pub fn second_handle(&self) -> io::Result<Self> {
+        match &self.stream {
+            Wire::Plain(stream) => Ok(Self {
+                stream: Wire::Plain(stream.try_clone()?),
+            }),
+            Wire::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Ends the connection for all of its handles.
+    pub fn hang_up(&self) {
+        // It fails only when the connection has ended.
+        let _ = self.stream.tcp().shutdown(Shutdown::Both);
+    }
+
     /// Sends no more; replies can still be read.
     ///
     /// # Panics

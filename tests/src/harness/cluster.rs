@@ -17,7 +17,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::network::{Host, Network};
 use super::server::{local, spawn, spawn_on};
-use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_port, http, tls};
+use super::{Directory, ProcessStat, ServerOptions, SmallDisk, eventually, free_neighbours, free_port, http, tls};
 
 /// A join waits 2 s before it asks, and a group at a time takes the node in.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
@@ -390,7 +390,7 @@ impl Cluster {
             });
         }));
         if let Err(panic) = settled {
-            println!("--- last seen: {seen:#?}");
+            eprintln!("--- last seen: {seen:#?}");
             std::panic::resume_unwind(panic);
         }
     }
@@ -448,12 +448,13 @@ fn is_stopped(process: u32) -> bool {
 
 impl ClusterNode {
     fn new(number: usize, voter: bool) -> Self {
+        let (admin, messaging) = free_neighbours();
         Self {
             name: format!("n{number}"),
             disk: None,
             directory: Arc::new(Directory::new()),
-            admin: local(free_port()),
-            messaging: local(free_port()),
+            admin: local(admin),
+            messaging: local(messaging),
             raft: local(free_port()),
             voter,
             bootstrap: false,
@@ -589,7 +590,7 @@ impl Drop for Cluster {
                 let log = node.log();
                 let lines: Vec<&str> = log.lines().collect();
                 let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-                println!("--- {}, end of its log\n{}\n---", node.name, shown.join("\n"));
+                eprintln!("--- {}, end of its log\n{}\n---", node.name, shown.join("\n"));
             }
         }
     }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::build_directory;
 use super::network::Host;
-use super::{Directory, ProcessStat, ServerOptions, eventually, free_port, http, tls};
+use super::{Directory, ProcessStat, ServerOptions, eventually, free_neighbours, http, tls};
 
 /// A start replays a log and may share the machine with a build.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -68,16 +68,16 @@ impl Server {
     /// It ended, or was not ready in time.
     pub fn start_in(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
         for _ in 1..START_ATTEMPTS {
-            match Self::attempt(options, Arc::clone(&directory)) {
+            match Self::attempt(options, Arc::clone(&directory), free_neighbours()) {
                 Err(error) if error.log.to_lowercase().contains("address already in use") => {}
                 result => return result,
             }
         }
-        Self::attempt(options, directory)
+        Self::attempt(options, directory, free_neighbours())
     }
 
-    fn attempt(options: &ServerOptions, directory: Arc<Directory>) -> Result<Self, StartError> {
-        let (admin, messaging) = (local(free_port()), local(free_port()));
+    fn attempt(options: &ServerOptions, directory: Arc<Directory>, ports: (u16, u16)) -> Result<Self, StartError> {
+        let (admin, messaging) = (local(ports.0), local(ports.1));
         let log = directory.path().join(format!("server-{}.log", messaging.port()));
         let config = directory.path().join(format!("config-{}.json", messaging.port()));
         let listening = options
@@ -204,6 +204,27 @@ impl Server {
         *self = next.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Starts a new process with the same data and addresses, in place of one that has ended.
+    ///
+    /// # Panics
+    /// When that one runs, or the new one does not become ready.
+    pub fn start_again(&mut self) {
+        assert!(self.exited().is_some(), "the server runs");
+        let started = Instant::now();
+        self.child = spawn(&self.options, &self.config, self.directory.path(), &self.log);
+        self.wait_until_ready(started).unwrap_or_else(|error| panic!("{error}"));
+        self.started_in = started.elapsed();
+    }
+
+    /// As [`Server::restart`], on the ports that it had, so that clients find it again.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn restart_in_place(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
     /// HTTP.
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -246,7 +267,7 @@ impl Drop for Server {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-            println!(
+            eprintln!(
                 "--- server on {}, end of its log\n{}\n---",
                 self.messaging,
                 shown.join("\n")
@@ -326,6 +347,9 @@ fn built(name: &str) -> PathBuf {
     DIRECTORY.get_or_init(build).join(name)
 }
 
+/// Beginnings of names of variables.
+const ABOUT_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 fn build() -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
@@ -345,6 +369,13 @@ fn build() -> PathBuf {
     ]);
     command.args(["--profile", profile]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // What cargo tells this process of its package: build scripts that ask for it would run again for nothing.
+    for (name, _) in std::env::vars_os() {
+        let about_package = |name: &str| ABOUT_PACKAGE.iter().any(|start| name.starts_with(start));
+        if name.to_str().is_some_and(about_package) {
+            command.env_remove(name);
+        }
+    }
     let status = command.status().expect("run cargo");
     assert!(status.success(), "server and command line do not build");
     directory

@@ -4,6 +4,7 @@ mod admin;
 mod binary;
 mod grpc;
 mod handles;
+mod refusals;
 mod slow_readers;
 mod unfinished;
 mod watch;

@@ -15,6 +15,7 @@ mod groups;
 mod load;
 mod membership;
 mod operator;
+mod passed_on;
 mod queue_settings;
 mod reads;
 mod repeated;

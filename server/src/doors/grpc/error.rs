@@ -37,6 +37,7 @@ fn code(error: &ServiceError) -> Code {
         | ServiceError::QueueFull { .. }
         | ServiceError::QueuesFull { .. } => Code::ResourceExhausted,
         ServiceError::NotLeader { .. }
+        | ServiceError::LeaderLost { .. }
         | ServiceError::NoMajority
         | ServiceError::NotEnoughReplicas { .. }
         | ServiceError::NotInSync
@@ -53,8 +54,8 @@ impl From<ServiceError> for Status {
         if let Some(wait) = error.retry_after() {
             metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
         }
-        if let ServiceError::NotLeader { leader, leader_id } = &error {
-            let known = [("leader", leader), ("leader_id", leader_id)];
+        if let ServiceError::NotLeader(leader) = &error {
+            let known = [("leader", &leader.messaging), ("leader_id", &leader.name)];
             let known = known.into_iter().filter(|(_, value)| !value.is_empty());
             metadata.extend(known.map(|(key, value)| (key.to_owned(), value.clone())));
         }

@@ -134,7 +134,11 @@ where
         let here = !(needs_leader(path, self.cache) || subscribes)
             || self.queues.is_leading()
             || request.headers().contains_key(FORWARDED);
-        let leader = if here { String::new() } else { self.queues.leader().0 };
+        let leader = if here {
+            String::new()
+        } else {
+            self.queues.leader().messaging
+        };
         if leader.is_empty() {
             if !here && !subscribes {
                 self.metrics.forwards.no_leader.increment();
@@ -180,24 +184,28 @@ async fn pass_on(
     counts: &ForwardCounts,
 ) -> Response<Body> {
     counts.sent.increment();
-    let failed = |why: &dyn std::fmt::Display| {
+    let failed = |why: &dyn std::fmt::Display, status: Status| {
         counts.failed.increment();
         tracing::debug!(leader, %why, "a call could not be passed on");
-        refusal(&leader).into_http::<Body>()
+        status.into_http::<Body>()
     };
+    // Nothing has left this node.
+    let not_sent = |why: &dyn std::fmt::Display| failed(why, queues.not_leader().into());
+    // The leader may have got it.
+    let not_answered = |why: &dyn std::fmt::Display| failed(why, leader_lost(&leader));
     let mut channel = match channel {
         Ok(channel) => channel,
-        Err(why) => return failed(&why),
+        Err(why) => return not_sent(&why),
     };
     let (mut head, body) = request.into_parts();
     head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
     let request = Request::from_parts(head, tonic::body::Body::new(body));
     if let Err(error) = std::future::poll_fn(|context| channel.poll_ready(context)).await {
-        return failed(&error);
+        return not_sent(&error);
     }
     let answer = tokio::select! {
         answer = channel.call(request) => answer,
-        () = no_longer_leads(&queues, &leader) => return failed(&"it no longer leads"),
+        () = no_longer_leads(&queues, &leader) => return not_answered(&"it no longer leads"),
     };
     match answer {
         Ok(response) => response.map(|body| {
@@ -206,18 +214,17 @@ async fn pass_on(
                 body,
                 ended: Some(Box::pin(async move {
                     no_longer_leads(&queues, &leader).await;
-                    refusal(&leader)
+                    leader_lost(&leader)
                 })),
             })
         }),
-        Err(error) => failed(&error),
+        Err(error) => not_answered(&error),
     }
 }
 
-fn refusal(leader: &str) -> Status {
-    Status::from(ServiceError::NotLeader {
+fn leader_lost(leader: &str) -> Status {
+    Status::from(ServiceError::LeaderLost {
         leader: leader.to_owned(),
-        leader_id: String::new(),
     })
 }
 
@@ -225,7 +232,7 @@ fn refusal(leader: &str) -> Status {
 async fn no_longer_leads(queues: &Queues, leader: &str) {
     loop {
         tokio::time::sleep(LOOK).await;
-        if queues.leader().0 != leader {
+        if queues.leader().messaging != leader {
             return;
         }
     }

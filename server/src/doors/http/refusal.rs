@@ -53,6 +53,7 @@ impl Refusal {
             | ServiceError::QueueNotEmpty { .. }
             | ServiceError::QueueIsBacklog { .. } => StatusCode::CONFLICT,
             ServiceError::NoMajority
+            | ServiceError::LeaderLost { .. }
             | ServiceError::NotEnoughReplicas { .. }
             | ServiceError::NotInSync
             | ServiceError::NotCurrent { .. }

@@ -16,6 +16,7 @@ use tower::Service;
 use super::answers::Hold;
 use super::body::{Metered, Open};
 use super::budget::{Connection, Refusal};
+use super::unread::Unread;
 
 /// For the request itself: its task, its parsed headers, its place in the connection.
 const REQUEST_BYTES: usize = 4 << 10;
@@ -36,8 +37,10 @@ pub(in crate::doors) async fn serve_request(
     mut router: Router,
     connection: Arc<Connection>,
     bodies: Bodies,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
+    let version = request.version();
+    let mut request = request.map(|body| Unread::new(body, version));
     let base = REQUEST_BYTES + header_bytes(request.headers()) + request.uri().path().len();
     let mut account = connection.account();
     if let Err(refusal) = account.hold(base) {

@@ -21,6 +21,7 @@ mod body;
 mod budget;
 mod framing;
 mod http;
+mod unread;
 mod watch;
 mod window;
 

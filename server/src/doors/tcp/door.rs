@@ -85,15 +85,9 @@ impl Door {
         self.clustering.is_enabled()
     }
 
-    /// The messaging address of the node that leads, if it is another one and connections are passed on to it.
-    pub(super) fn leader_to_forward_to(&self) -> Option<String> {
-        let wanted = self.limits.forward && self.is_clustered() && !self.queues.is_leading();
-        let leader = wanted.then(|| self.queues.leader().0)?;
-        if leader.is_empty() {
-            self.forwards().no_leader.increment();
-            return None;
-        }
-        Some(leader)
+    /// Whether connections that begin now are for another node.
+    pub(super) fn passes_on(&self) -> bool {
+        self.limits.forward && self.is_clustered() && !self.queues.is_leading()
     }
 
     /// Serves a connection, of which `input` was read already, until it ends, or with the request in progress when

@@ -5,6 +5,10 @@
 //! confirms and its leases, is on the leader alone, and ends with the connection. It is decided once, at the first byte: when
 //! leadership moves later, the connection stays where it is and is answered NOT_LEADER, as one that was opened there.
 //!
+//! While nobody leads, or the leader does not take the connection because it has just died, this waits for the next one. There are
+//! clients that subscribe again as soon as they are connected, and look at no answer: one that is told NOT_LEADER then stays
+//! connected, and hears nothing ever after.
+//!
 //! A connection that is passed on begins with a mark, and is not passed on again: an address that leads back here (that
 //! of a load balancer, or of another node by mistake) would send it round until no connection is left. The mark is the
 //! header of a frame of 4 GiB, which no client can mean; a node that is alone closes the connection, as it does for any
@@ -23,7 +27,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -37,8 +41,13 @@ use crate::tls::{Dialer, Stream};
 
 /// What a connection starts with that a node has passed on.
 const MARK: [u8; HEADER_BYTES] = [0xff; HEADER_BYTES];
-/// For a connection to the leader to be there. After that the client is told where to go itself.
+/// For a connection to the leader to be there.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// For a leader to be there who takes the connection. After that the client is told where to go itself, as far as that is known;
+/// it is less than what clients wait for an answer.
+const LEADER_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at who leads.
+const LOOK: Duration = Duration::from_millis(50);
 /// A leader whose machine is gone is noticed after 10 + 3 * 5 s of silence, or when it has not confirmed for so long what it
 /// was sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -69,7 +78,11 @@ impl Door {
         let leader = match begun {
             Begun::Gone => return,
             Begun::Here => None,
-            Begun::Anywhere => self.connect_to_leader().await,
+            Begun::Anywhere => tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                leader = self.find_leader() => leader,
+            },
         };
         match leader {
             None => self.serve(stream, input, client, stop).await,
@@ -96,7 +109,7 @@ impl Door {
             input.consume(MARK.len());
             return Begun::Here;
         }
-        if self.leader_to_forward_to().is_none() {
+        if !self.passes_on() {
             return Begun::Here;
         }
         if !self.access().is_required() {
@@ -128,17 +141,36 @@ impl Door {
         }
     }
 
-    /// If the connection is to be passed on, and there is somebody who takes it.
-    async fn connect_to_leader(&self) -> Option<Stream> {
-        let leader = self.leader_to_forward_to()?;
+    /// A connection to the leader, as soon as one takes it. `None`: this node leads by now, or nobody did in time.
+    async fn find_leader(&self) -> Option<Stream> {
+        let finding = async {
+            while self.passes_on() {
+                let leader = self.queues().leader().messaging;
+                if !leader.is_empty()
+                    && let Some(stream) = self.connect_to(&leader).await
+                {
+                    return Some(stream);
+                }
+                sleep(LOOK).await;
+            }
+            None
+        };
+        let found = timeout(LEADER_MAX, finding).await;
+        found.unwrap_or_else(|_| {
+            self.forwards().no_leader.increment();
+            None
+        })
+    }
+
+    async fn connect_to(&self, leader: &str) -> Option<Stream> {
         let counts = self.forwards();
         counts.sent.increment();
-        let connected = timeout(CONNECT_MAX, connect(&leader, self.dialer())).await;
+        let connected = timeout(CONNECT_MAX, connect(leader, self.dialer())).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => Some(stream),
             Err(error) => {
                 counts.failed.increment();
-                debug!(leader, %error, "the leader cannot be reached; its address is given to the client");
+                debug!(leader, %error, "the leader does not take a connection that is passed on; looking for the next one");
                 None
             }
         }

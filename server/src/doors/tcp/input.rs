@@ -156,10 +156,13 @@ fn counted(capacity: usize) -> usize {
 
 /// Closes a connection in good order.
 pub(super) async fn linger<S: AsyncRead + AsyncWrite + Unpin>(io: &mut S) {
-    if io.shutdown().await.is_ok() {
-        // Over time is fine: it was a courtesy.
-        let _ = timeout(LINGER, discard(io)).await;
-    }
+    let lingering = async {
+        if io.shutdown().await.is_ok() {
+            discard(io).await;
+        }
+    };
+    // Over time is fine: it was a courtesy. TLS says a word at the end too, which nobody may take.
+    let _ = timeout(LINGER, lingering).await;
 }
 
 /// Waits for the end of the stream, dropping what comes before it.

@@ -11,7 +11,7 @@ use crate::doors::cluster_status;
 use crate::doors::json::{put_base64, put_number, put_string};
 use crate::doors::push::{self, put_headers};
 use crate::doors::statistics;
-use crate::service::{ClusterStatus, Delivery, Push, Routed, ServiceError, Stats, delivered_headers};
+use crate::service::{ClusterStatus, Delivery, Leader, Push, Routed, ServiceError, Stats, delivered_headers};
 
 /// Longest part of a request that is repeated in an error.
 const ECHO_BYTES_MAX: usize = 256;
@@ -22,21 +22,13 @@ pub(super) enum Refusal {
     /// A sentence.
     Error(String),
     /// Somebody else leads.
-    NotLeader {
-        /// Where this protocol is spoken there; empty if nobody is known to lead.
-        leader: String,
-        /// Its name; empty as well.
-        leader_id: String,
-    },
+    NotLeader(Leader),
 }
 
 impl From<&ServiceError> for Refusal {
     fn from(error: &ServiceError) -> Self {
         match error {
-            ServiceError::NotLeader { leader, leader_id } => Self::NotLeader {
-                leader: leader.clone(),
-                leader_id: leader_id.clone(),
-            },
+            ServiceError::NotLeader(leader) => Self::NotLeader(leader.clone()),
             other => Self::Error(other.to_string()),
         }
     }
@@ -45,10 +37,7 @@ impl From<&ServiceError> for Refusal {
 impl From<&ClusterError> for Refusal {
     fn from(error: &ClusterError) -> Self {
         match error {
-            ClusterError::NoLeader { .. } => Self::NotLeader {
-                leader: String::new(),
-                leader_id: String::new(),
-            },
+            ClusterError::NoLeader { .. } => Self::NotLeader(Leader::default()),
             other => Self::Error(other.to_string()),
         }
     }
@@ -83,11 +72,14 @@ pub(super) fn error(out: &mut Vec<u8>, text: &str) {
 pub(super) fn refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     match refusal {
         Refusal::Error(text) => error(out, text),
-        Refusal::NotLeader { leader, leader_id } => reply(out, Status::NotLeader, |out| {
+        Refusal::NotLeader(leader) => reply(out, Status::NotLeader, |out| {
+            // Clients dial `leader`. Older servers had the other address there, where no client gets an answer.
             out.extend_from_slice(br#"{"error":"not leader","leader":"#);
-            put_string(out, leader);
+            put_string(out, &leader.messaging);
             out.extend_from_slice(br#","leader_id":"#);
-            put_string(out, leader_id);
+            put_string(out, &leader.name);
+            out.extend_from_slice(br#","leader_raft_addr":"#);
+            put_string(out, &leader.raft);
             out.push(b'}');
         }),
     }
@@ -236,22 +228,24 @@ mod tests {
         error(&mut out, "unknown command: 0x7f");
         assert_eq!(out, b"\x01\x21\x00\x00\x00{\"error\":\"unknown command: 0x7f\"}");
         out.clear();
-        let mut not_leader = |leader: &str, leader_id: &str| {
+        let mut not_leader = |leader: Leader| {
             out.clear();
-            let error = ServiceError::NotLeader {
-                leader: leader.to_owned(),
-                leader_id: leader_id.to_owned(),
-            };
-            refusal(&mut out, &Refusal::from(&error));
+            refusal(&mut out, &Refusal::from(&ServiceError::NotLeader(leader)));
             assert_eq!(out[0], 3);
             out[5..].to_vec()
         };
         assert_eq!(
-            not_leader("", ""),
-            br#"{"error":"not leader","leader":"","leader_id":""}"#
+            not_leader(Leader::default()),
+            br#"{"error":"not leader","leader":"","leader_id":"","leader_raft_addr":""}"#
         );
-        let known = br#"{"error":"not leader","leader":"10.0.0.2:9091","leader_id":"n2"}"#;
-        assert_eq!(not_leader("10.0.0.2:9091", "n2"), known);
+        let leader = Leader {
+            name: "n2".to_owned(),
+            messaging: "10.0.0.2:9091".to_owned(),
+            raft: "10.0.0.2:9100".to_owned(),
+        };
+        let known =
+            br#"{"error":"not leader","leader":"10.0.0.2:9091","leader_id":"n2","leader_raft_addr":"10.0.0.2:9100"}"#;
+        assert_eq!(not_leader(leader), known);
     }
 
     #[test]

@@ -1,0 +1,271 @@
+package boltq_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/boltq/boltq/clients/go"
+)
+
+// openFiles is how many files and sockets this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	return len(must[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd")))
+}
+
+// leavesNothing checks that a function leaves no goroutine and no open file behind.
+func leavesNothing(t *testing.T, what func()) {
+	t.Helper()
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	what()
+	deadline := time.Now().Add(patience)
+	for runtime.NumGoroutine() > goroutines || openFiles(t) > files {
+		if time.Now().After(deadline) {
+			_ = pprof.Lookup("goroutine").WriteTo(t.Output(), 1)
+			t.Fatalf("%d goroutines and %d files before, %d and %d after", goroutines, files, runtime.NumGoroutine(), openFiles(t))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestAThousandConnectionsLeaveNothingBehind(t *testing.T) {
+	bed := single(t)
+	leavesNothing(t, func() {
+		for range 1000 {
+			client, err := boltq.Connect(t.Context(), bed.addresses())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestWhatIsOpenEndsWithTheClient(t *testing.T) {
+	bed := single(t)
+	leavesNothing(t, func() {
+		client := must[*boltq.Client](t)(boltq.Connect(t.Context(), bed.addresses()))
+		queue := unique("jobs")
+		deliveries := must[*boltq.Stream[*boltq.Delivery]](t)(client.Subscribe(t.Context(), queue))
+		watch := must[*boltq.Stream[boltq.Event]](t)(client.KV().Watch(t.Context(), "*"))
+		publisher := client.NewPublisher(queue)
+		confirm := must[*boltq.Confirm](t)(publisher.Publish(t.Context(), boltq.Message{Payload: []byte("x")}))
+		must[boltq.MessageID](t)(confirm.Wait(t.Context()))
+		worker := make(chan error, 1)
+		go func() {
+			worker <- client.NewWorker(queue, func(context.Context, *boltq.Delivery) error { return nil }).Run(context.Background())
+		}()
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := must[error](t)(next(worker)); !errors.Is(err, boltq.ErrClosed) {
+			t.Errorf("the worker ended with %v", err)
+		}
+		for err := error(nil); err == nil; {
+			if _, err = deliveries.Next(); err != nil && !errors.Is(err, boltq.ErrClosed) {
+				t.Errorf("the subscription ended with %v", err)
+			}
+		}
+		for err := error(nil); err == nil; {
+			if _, err = watch.Next(); err != nil && !errors.Is(err, boltq.ErrClosed) {
+				t.Errorf("the watch ended with %v", err)
+			}
+		}
+		if _, err := publisher.Publish(t.Context(), boltq.Message{}); !errors.Is(err, boltq.ErrClosed) {
+			t.Errorf("the publisher says %v", err)
+		}
+		if _, err := client.Publish(t.Context(), queue, boltq.Message{}); !errors.Is(err, boltq.ErrClosed) {
+			t.Errorf("the client says %v", err)
+		}
+	})
+}
+
+func TestASlowConsumerTakesNoMoreMemoryThanItsWindow(t *testing.T) {
+	bed := single(t)
+	queue := unique("large")
+	publisher := bed.connect(t)
+	const count, bytes = 96, 1 << 20
+	for range 6 {
+		messages := make([]boltq.Message, count/6)
+		for index := range messages {
+			messages[index].Payload = make([]byte, bytes)
+		}
+		must[[]boltq.MessageID](t)(publisher.PublishBatch(t.Context(), queue, messages))
+	}
+	client := bed.connect(t, boltq.WithWindow(1<<20))
+	before := heap()
+	deliveries := must[*boltq.Stream[*boltq.Delivery]](t)(client.Subscribe(t.Context(), queue, boltq.WithMaxInFlight(count)))
+	defer deliveries.Close()
+	must[*boltq.Delivery](t)(deliveries.Next())
+	// Long enough for all of it to come, if nothing held it back: the server leases as much as it can send.
+	eventually(t, "the server has sent what it can", func() bool {
+		first := leased(t, publisher, queue)
+		time.Sleep(200 * time.Millisecond)
+		return first > 0 && leased(t, publisher, queue) == first
+	})
+	// One response of up to 4 MiB is read and not used up, another one may be half received, and both exist as bytes and
+	// decoded.
+	if held := heap() - before; held > 24<<20 {
+		t.Errorf("%d MiB are held of %d MiB that wait", held>>20, count*bytes>>20)
+	}
+	// And it can still settle, whatever waits in front of the stream.
+	delivery := must[*boltq.Delivery](t)(deliveries.Next())
+	if err := delivery.Ack(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func leased(t *testing.T, client *boltq.Client, queue string) uint64 {
+	t.Helper()
+	info, err := client.GetQueue(t.Context(), queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.GetLeased()
+}
+
+func heap() int64 {
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return int64(memory.HeapAlloc)
+}
+
+func TestAPublisherHoldsNoMoreThanItMay(t *testing.T) {
+	bed := startTestbed(t)
+	client := bed.connect(t)
+	publisher := client.NewPublisher(unique("jobs"), boltq.WithMaxPending(10, 1<<20))
+	bed.do(t, "kill 0")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	taken := 0
+	var err error
+	for err == nil {
+		if _, err = publisher.Publish(ctx, boltq.Message{Payload: []byte("x")}); err == nil {
+			taken++
+		}
+	}
+	if taken != 10 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d messages were taken, then %v", taken, err)
+	}
+	bed.do(t, "start 0")
+	if err := publisher.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeysTokensAndCertificatesAreShown(t *testing.T) {
+	bed := startTestbed(t, "--mtls", "--set", `security.api_key="secret"`)
+	certificate := []boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithClientCertificate(bed.TLS.CertFile, bed.TLS.KeyFile)}
+	for name, key := range map[string]boltq.Option{
+		"key": boltq.WithAPIKey("secret"), "token": boltq.WithToken("secret"),
+		"source": boltq.WithTokenSource(func(context.Context) (string, error) { return "secret", nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := bed.connect(t, append(certificate, key)...)
+			must[boltq.MessageID](t)(client.Publish(t.Context(), unique("jobs"), boltq.Message{}))
+		})
+	}
+	for name, wrong := range map[string]struct {
+		opts []boltq.Option
+		want error
+	}{
+		"wrong key":      {append(certificate, boltq.WithAPIKey("guess")), boltq.ErrUnauthenticated},
+		"no key":         {certificate, boltq.ErrUnauthenticated},
+		"no certificate": {[]boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+		"other authority": {
+			[]boltq.Option{boltq.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12}), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable,
+		},
+		"no TLS": {[]boltq.Option{boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			client, err := boltq.Connect(ctx, bed.addresses(), wrong.opts...)
+			if !errors.Is(err, wrong.want) {
+				t.Errorf("%v, and the client %v", err, client)
+			}
+		})
+	}
+}
+
+func TestWhatIsConfiguredWronglyIsSaidAtOnce(t *testing.T) {
+	missing := t.TempDir() + "/none.pem"
+	for name, try := range map[string]func() (*boltq.Client, error){
+		"address":     func() (*boltq.Client, error) { return boltq.New(" , ") },
+		"authorities": func() (*boltq.Client, error) { return boltq.New("localhost:1", boltq.WithCAFile(missing)) },
+		"certificate": func() (*boltq.Client, error) {
+			return boltq.New("localhost:1", boltq.WithClientCertificate(missing, missing))
+		},
+		"backoff": func() (*boltq.Client, error) { return boltq.New("localhost:1", boltq.WithBackoff(2, 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if client, err := try(); err == nil || client != nil {
+				t.Errorf("%v, %v", client, err)
+			}
+		})
+	}
+}
+
+func TestKeysThatWereMadeUpAreLeftOutWhenTheServerHasNoRoomForThem(t *testing.T) {
+	bed := startTestbed(t, "--set", "queue.dedup_max_keys=5")
+	client, queue := bed.connect(t), unique("jobs")
+	publish(t, client, queue, 20)
+	other := bed.connect(t)
+	for range 3 {
+		must[boltq.MessageID](t)(other.Publish(t.Context(), queue, boltq.Message{}))
+	}
+	if counts := consumeAll(t, client, queue, 21); counts[""] != 3 || len(counts) != 21 {
+		t.Errorf("there are %v", counts)
+	}
+	// One that somebody chose is not left out.
+	_, err := client.Publish(t.Context(), queue, boltq.Message{IdempotencyKey: "order-17"})
+	var failure *boltq.Error
+	if !errors.As(err, &failure) || failure.Reason != "IDEMPOTENCY_KEYS_FULL" || !failure.Retriable() || failure.RetryAfter() == 0 {
+		t.Errorf("the failure is %v", err)
+	}
+}
+
+func TestAFullQueueIsForTheApplicationToDecideAbout(t *testing.T) {
+	client, queue := single(t).connect(t), unique("small")
+	if _, created, err := client.CreateQueue(t.Context(), queue, boltq.MaxLength(2)); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	ids, err := client.PublishBatch(t.Context(), queue, make([]boltq.Message, 3))
+	var batch *boltq.BatchError
+	if !errors.Is(err, boltq.ErrQueueFull) || !errors.As(err, &batch) || len(batch.Failures) != 1 || ids[1].IsZero() || !ids[2].IsZero() {
+		t.Errorf("ids %v, failure %v", ids, err)
+	}
+	if _, err := client.Publish(t.Context(), queue, boltq.Message{}); !errors.Is(err, boltq.ErrQueueFull) || errors.Is(err, boltq.ErrOutcomeUnknown) {
+		t.Errorf("the failure is %v", err)
+	}
+	updated, err := client.UpdateQueue(t.Context(), queue, boltq.ServerDefault("max_length"), boltq.Paused(true))
+	if err != nil || updated.Settings.MaxLength != nil || !updated.Settings.Paused {
+		t.Errorf("the settings are %v, %v", updated, err)
+	}
+}
+
+func TestAMessageThatIsTooLargeFailsAlone(t *testing.T) {
+	client, queue := single(t).connect(t), unique("jobs")
+	large := boltq.Message{Payload: make([]byte, 5<<20)}
+	ids, err := client.PublishBatch(t.Context(), queue, []boltq.Message{{}, large, {}})
+	var batch *boltq.BatchError
+	if !errors.As(err, &batch) || len(batch.Failures) != 1 || !errors.Is(batch.Failures[1], boltq.ErrInvalidArgument) {
+		t.Errorf("the failure is %v", err)
+	}
+	if ids[0].IsZero() || !ids[1].IsZero() || ids[2].IsZero() {
+		t.Errorf("the ids are %v", ids)
+	}
+	if !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+		t.Errorf("the text is %q", err)
+	}
+}

@@ -1,0 +1,271 @@
+/**
+ * The transport: gRPC over HTTP/2 with the transport of `@connectrpc/connect-node`. docs/clients.md says why it and not another one.
+ *
+ * One channel is one connection at a time. When the server says that it stops (GOAWAY), what is on its way ends there and what
+ * is new goes over another connection. Pings notice a server that hangs; `server/src/doors/port/http.rs` takes as many as come.
+ */
+import * as net from "node:net";
+import * as tls from "node:tls";
+
+import type {
+  DescMessage,
+  DescMethodBiDiStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageInitShape,
+  MessageShape,
+} from "@bufbuild/protobuf";
+import { ConnectError, type StreamResponse, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import type { AttemptOptions, BidiCall, Channel, StreamCall } from "./channel.js";
+import { type ErrorInfo, readErrorInfo } from "./error-info.js";
+import { BoltqError, codeName } from "./errors.js";
+import { Deferred, linked } from "./wait.js";
+
+const ERROR_INFO_TYPE = "google.rpc.ErrorInfo";
+/** How soon a server that is gone without a word is noticed: interval plus timeout. */
+const PING_INTERVAL_MS = 10_000;
+const PING_TIMEOUT_MS = 5_000;
+/** What the server may have on its way to one stream, and to all of them. */
+const STREAM_WINDOW_BYTES = 1 << 20;
+const CONNECTION_WINDOW_BYTES = 4 << 20;
+/** In MB. What waits for the socket is bounded by who sends it; the default would refuse streams while much does. */
+const SESSION_MEMORY_MAX = 256;
+
+/** How connections are made. */
+export interface ChannelOptions {
+  /** For one attempt to connect. */
+  readonly connectTimeoutMs: number;
+  /** Undefined: not encrypted. */
+  readonly tls: (tls.SecureContextOptions & { readonly servername?: string }) | undefined;
+  /** Metadata of every call. */
+  readonly credentials: () => Promise<Readonly<Record<string, string>>> | Readonly<Record<string, string>>;
+}
+
+/** A channel to an address, `host:port`. */
+export function openChannel(address: string, options: ChannelOptions): Channel {
+  return new ConnectChannel(address, options);
+}
+
+/** Failures after which it is certain that nothing was sent. */
+const unsent = new WeakSet<object>();
+
+class ConnectChannel implements Channel {
+  readonly address: string;
+  readonly #options: ChannelOptions;
+  readonly #sessions: Http2SessionManager;
+  readonly #transport: Transport;
+
+  constructor(address: string, options: ChannelOptions) {
+    this.address = address;
+    this.#options = options;
+    const baseUrl = `${options.tls === undefined ? "http" : "https"}://${address}`;
+    this.#sessions = new Sessions(baseUrl, address, options);
+    this.#transport = createGrpcTransport({
+      baseUrl,
+      sessionManager: this.#sessions,
+      acceptCompression: [],
+    });
+  }
+
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    { signal, timeoutMs }: AttemptOptions,
+  ): Promise<MessageShape<O>> {
+    try {
+      const headers = await this.#options.credentials();
+      const response = await this.#transport.unary(method, signal, timeoutMs, headers, request);
+      return response.message;
+    } catch (error) {
+      throw translate(error);
+    }
+  }
+
+  serverStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: MessageInitShape<I>,
+    options: AttemptOptions,
+  ): StreamCall<O> {
+    const { controller, release } = linked(options.signal);
+    const input = (async function* () {
+      yield request;
+    })();
+    const opening = this.#stream(method, input, controller.signal, options.timeoutMs);
+    return { ...reading(opening, release), cancel: () => controller.abort() };
+  }
+
+  bidi<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodBiDiStreaming<I, O>,
+    options: AttemptOptions,
+  ): BidiCall<I, O> {
+    const { controller, release } = linked(options.signal);
+    const requests = new Requests<MessageInitShape<I>>();
+    const opening = this.#stream(method, requests, controller.signal, options.timeoutMs);
+    return {
+      ...reading(opening, release),
+      send: (message) => requests.push(message),
+      finish: () => requests.end(),
+      cancel: () => {
+        requests.end();
+        controller.abort();
+      },
+    };
+  }
+
+  close(): void {
+    this.#sessions.abort();
+  }
+
+  async #stream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O> | DescMethodBiDiStreaming<I, O>,
+    input: AsyncIterable<MessageInitShape<I>>,
+    signal: AbortSignal,
+    timeoutMs: number | undefined,
+  ): Promise<StreamResponse<I, O>> {
+    const headers = await this.#options.credentials();
+    return this.#transport.stream(method, signal, timeoutMs, headers, input);
+  }
+}
+
+/** Its two promises are one: whoever looks at neither has no unhandled rejection. */
+function reading<I extends DescMessage, O extends DescMessage>(
+  opening: Promise<StreamResponse<I, O>>,
+  release: () => void,
+): Pick<StreamCall<O>, "opened" | "responses"> {
+  const opened = opening.then(
+    () => undefined,
+    (error: unknown) => {
+      release();
+      throw translate(error);
+    },
+  );
+  opened.catch(() => undefined);
+  const responses = (async function* () {
+    try {
+      yield* (await opening).message;
+    } catch (error) {
+      throw translate(error);
+    } finally {
+      release();
+    }
+  })();
+  return { opened, responses };
+}
+
+/** Messages to send, for a transport that asks for them. */
+class Requests<T> implements AsyncIterable<T> {
+  #waiting: T[] = [];
+  #ended = false;
+  #wanted: Deferred<void> | undefined;
+
+  push(message: T): void {
+    if (this.#ended) return;
+    this.#waiting.push(message);
+    this.#wake();
+  }
+
+  end(): void {
+    this.#ended = true;
+    this.#wake();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
+    for (;;) {
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      yield* waiting;
+      if (this.#waiting.length > 0) continue;
+      if (this.#ended) return;
+      this.#wanted = new Deferred();
+      await this.#wanted.promise;
+    }
+  }
+
+  #wake(): void {
+    this.#wanted?.resolve();
+    this.#wanted = undefined;
+  }
+}
+
+/** Connections with larger windows, that are made in time or not at all. */
+class Sessions extends Http2SessionManager {
+  readonly #widened = new WeakSet<object>();
+
+  constructor(url: string, address: string, options: ChannelOptions) {
+    super(
+      url,
+      // A connection without calls is asked before it is used again. Pinging it meanwhile is not safe with this session manager: it begins
+      // to ping again after the connection was destroyed, and that throws where nobody can catch it.
+      { pingIntervalMs: PING_INTERVAL_MS, pingTimeoutMs: PING_TIMEOUT_MS, pingIdleConnection: false },
+      {
+        createConnection: () => dial(address, options),
+        maxSessionMemory: SESSION_MEMORY_MAX,
+        settings: { initialWindowSize: STREAM_WINDOW_BYTES, enablePush: false },
+      },
+    );
+  }
+
+  override async request(
+    ...request: Parameters<Http2SessionManager["request"]>
+  ): ReturnType<Http2SessionManager["request"]> {
+    try {
+      const stream = await super.request(...request);
+      const { session } = stream;
+      if (session !== undefined && !this.#widened.has(session)) {
+        this.#widened.add(session);
+        session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
+      }
+      return stream;
+    } catch (error) {
+      if (typeof error === "object" && error !== null) unsent.add(error);
+      throw error;
+    }
+  }
+}
+
+function dial(address: string, { tls: secure, connectTimeoutMs }: ChannelOptions): net.Socket {
+  const { hostname, port } = new URL(`tcp://${address}`);
+  const host = hostname.startsWith("[") ? hostname.slice(1, -1) : hostname;
+  const servername = net.isIP(host) === 0 ? { servername: host } : {};
+  const socket =
+    secure === undefined
+      ? net.connect({ host, port: Number(port), noDelay: true })
+      : tls.connect({ host, port: Number(port), ALPNProtocols: ["h2"], ...servername, ...secure });
+  const timer = setTimeout(() => {
+    socket.destroy(
+      Object.assign(new Error(`no connection to ${address} within ${connectTimeoutMs} ms`), { code: "ETIMEDOUT" }),
+    );
+  }, connectTimeoutMs);
+  const done = (): void => clearTimeout(timer);
+  socket.once(secure === undefined ? "connect" : "secureConnect", done);
+  socket.once("close", done);
+  return socket;
+}
+
+/** From the errors of the transport. What a server has not said itself is a connection that broke, whatever it is called there. */
+function translate(error: unknown): unknown {
+  if (error instanceof BoltqError || !(error instanceof ConnectError)) return error;
+  const info = errorInfo(error);
+  const code = codeName(error.code);
+  const message = error.rawMessage;
+  if (info !== undefined) return new BoltqError(message, { code, reason: info.reason, metadata: info.metadata });
+  const told = error.metadata.has("grpc-status") || code === "DEADLINE_EXCEEDED" || code === "UNIMPLEMENTED";
+  if (told) return new BoltqError(message, { code, cause: error });
+  const refused = message.includes("REFUSED_STREAM");
+  return new BoltqError(message, { code: "UNAVAILABLE", unsent: refused || unsent.has(error), cause: error });
+}
+
+function errorInfo(error: ConnectError): ErrorInfo | undefined {
+  for (const detail of error.details) {
+    if (!("type" in detail) || detail.type !== ERROR_INFO_TYPE) continue;
+    try {
+      return readErrorInfo(detail.value);
+    } catch {
+      // What is not readable tells nothing; code and text are left.
+      return undefined;
+    }
+  }
+  return undefined;
+}

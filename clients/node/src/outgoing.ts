@@ -1,0 +1,99 @@
+/** Messages on their way: what is known of each, and how they are sent together. */
+import type { Message, messageInit } from "./convert.js";
+import { BoltqError, type ErrorCode } from "./errors.js";
+import type { PublishFailure } from "./gen/boltq/queue/v1/queue_pb.js";
+import { KEYS_FULL } from "./keys.js";
+import type { Deferred } from "./wait.js";
+
+/** Of one request, as the server says. */
+const BATCH_MESSAGES_MAX = 1_000;
+/** A batch goes out when it has so many bytes: larger ones gain nothing. */
+const BATCH_BYTES = 256 << 10;
+/** The server takes requests of 4 MiB; what is larger would end the stream, and with it concern other messages. */
+const MESSAGE_BYTES_MAX = (4 << 20) - 1_024;
+
+/** One of them. */
+export interface Outgoing {
+  /** Where it goes. */
+  readonly queue: string;
+  /** As it is sent. */
+  readonly wire: ReturnType<typeof messageInit>;
+  /** That it takes. */
+  readonly bytes: number;
+  /** `Date.now()` after which nobody waits for it. */
+  readonly deadline: number;
+  /** Whether its key was made by the client. */
+  madeKey: boolean;
+  /** Whether it was on a stream that broke, so that it may be stored. */
+  unknown: boolean;
+  /** Whether nobody waits for it any more. */
+  over: boolean;
+  /** Called when its outcome is known, with the error if it failed. */
+  readonly onOver: ((error?: unknown) => void) | undefined;
+  /** Its id, or why there is none. */
+  readonly confirmed: Deferred<string>;
+}
+
+/** The next messages that go together, without those that nobody waits for any more. */
+export function nextBatch(
+  ready: readonly Outgoing[],
+  first: number,
+): { queue: string; messages: Outgoing[]; taken: number } {
+  const queue = ready[first]?.queue ?? "";
+  const messages: Outgoing[] = [];
+  let bytes = 0;
+  let taken = 0;
+  for (let index = first; index < ready.length; index += 1) {
+    const message = ready[index];
+    if (message === undefined || message.queue !== queue) break;
+    if (messages.length > 0 && (messages.length === BATCH_MESSAGES_MAX || bytes + message.bytes > BATCH_BYTES)) break;
+    taken += 1;
+    if (message.over) continue;
+    messages.push(message);
+    bytes += message.bytes;
+  }
+  return { queue, messages, taken };
+}
+
+/** Codes of the reasons that one message of a batch can be refused with, as docs/grpc.md has them; others are `INVALID_ARGUMENT`. */
+const CODES: Readonly<Record<string, ErrorCode>> = {
+  IDEMPOTENCY_KEYS_FULL: "RESOURCE_EXHAUSTED",
+  LEADER_LOST: "UNAVAILABLE",
+  NODE_REMOVED: "UNAVAILABLE",
+  NOT_ENOUGH_REPLICAS: "UNAVAILABLE",
+  NOT_IN_SYNC: "UNAVAILABLE",
+  NOT_LEADER: "UNAVAILABLE",
+  NO_MAJORITY: "UNAVAILABLE",
+  QUEUE_FULL: "RESOURCE_EXHAUSTED",
+  STOPPED: "UNAVAILABLE",
+  STORAGE_DAMAGED: "DATA_LOSS",
+  STORAGE_FULL: "RESOURCE_EXHAUSTED",
+};
+/** Of these it is a second, of the others a tenth. On a stream the server says whether to try again, but not when. */
+const AFTER_A_SECOND: ReadonlySet<string> = new Set([KEYS_FULL, "NOT_ENOUGH_REPLICAS", "QUEUE_FULL", "STORAGE_FULL"]);
+
+/** What the server says of one message of a batch. */
+export function refusal({ reason, message, retriable }: PublishFailure): BoltqError {
+  const metadata = retriable ? { retry_after_ms: AFTER_A_SECOND.has(reason) ? "1000" : "100" } : {};
+  return new BoltqError(message, { code: CODES[reason] ?? "INVALID_ARGUMENT", reason, metadata });
+}
+
+/** Bytes of a message on the wire, rounded up; throws if no request has room for them. */
+export function checkedSize(message: Message): number {
+  const bytes = sizeOf(message);
+  if (bytes <= MESSAGE_BYTES_MAX) return bytes;
+  const text = `message has ${bytes} bytes with its headers; at most ${MESSAGE_BYTES_MAX} are allowed`;
+  throw new BoltqError(text, { code: "INVALID_ARGUMENT", reason: "MESSAGE_TOO_LARGE" });
+}
+
+function sizeOf(message: Message): number {
+  const { payload, headers, contentType, idempotencyKey, orderingKey } = message;
+  let bytes = 96 + (typeof payload === "string" ? Buffer.byteLength(payload) : payload.length);
+  bytes += textBytes(contentType) + textBytes(idempotencyKey) + textBytes(orderingKey);
+  for (const name in headers) bytes += 12 + textBytes(name) + textBytes(headers[name]);
+  return bytes;
+}
+
+function textBytes(text: string | undefined): number {
+  return text === undefined ? 0 : Buffer.byteLength(text);
+}

@@ -1,0 +1,16 @@
+//! The way to the servers: addresses and connections, how calls are made and repeated.
+
+mod address;
+mod backoff;
+mod builder;
+mod caller;
+mod connections;
+mod failure;
+mod tls;
+
+pub use builder::ClientBuilder;
+pub use tls::Tls;
+
+pub(crate) use address::Address;
+pub(crate) use caller::{Attempts, Caller, Repeat};
+pub(crate) use failure::{Failure, Outcome, reason_outcome};

@@ -1,0 +1,309 @@
+//! The task behind a publisher: opens streams, sends batches, and takes what the server says of each.
+//!
+//! Invariant: all messages that are not confirmed are in `sent` and, after it, `waiting`, in the order in which they were given; the
+//! oldest batch of `sent` is answered by the next response of the present stream. `refused` is empty but at the end of a stream: it has
+//! what the last response said to be sent again, which is older than the rest. When the stream breaks, all of it goes back to the front of
+//! `waiting`.
+
+use std::collections::VecDeque;
+use std::future::pending;
+
+use boltq_proto::queue::v1::{PublishStreamRequest, PublishStreamResponse};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use super::item::Item;
+use crate::error::Refusal;
+use crate::net::{Address, Attempts, Caller, Failure, Outcome, reason_outcome};
+use crate::queue::service;
+use crate::{Error, MessageId, Result};
+
+/// What the server takes in one request.
+const BATCH_MESSAGES_MAX: usize = 1_000;
+/// A larger one gains nothing.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Requests that may wait for HTTP/2: what is on its way is bounded by room, not by this.
+const REQUESTS_MAX: usize = 4;
+
+pub(super) struct Sender {
+    caller: Caller,
+    queue: String,
+    given: mpsc::UnboundedReceiver<Item>,
+    waiting: VecDeque<Item>,
+    sent: VecDeque<Vec<Item>>,
+    refused: Vec<Item>,
+    attempts: Attempts,
+}
+
+/// One stream.
+struct Session {
+    address: Address,
+    requests: mpsc::Sender<PublishStreamRequest>,
+    responses: Streaming<PublishStreamResponse>,
+}
+
+/// Why a stream is over.
+enum End {
+    /// Nobody gives anything any more, and all is confirmed.
+    Closed,
+    Failed(Failure),
+    /// The oldest message has no time left.
+    Late,
+}
+
+impl Sender {
+    pub(super) fn new(caller: Caller, queue: String, given: mpsc::UnboundedReceiver<Item>) -> Self {
+        Self {
+            caller,
+            queue,
+            given,
+            waiting: VecDeque::new(),
+            sent: VecDeque::new(),
+            refused: Vec::new(),
+            attempts: Attempts::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            // An idle publisher needs no stream, and opens none again if the last one broke.
+            if self.waiting.is_empty() {
+                match self.given.recv().await {
+                    Some(item) => self.waiting.push_back(item),
+                    None => return,
+                }
+            }
+            let deadline = self.waiting.front().map(|item| item.deadline);
+            let mut session = match self.open(deadline).await {
+                Ok(session) => session,
+                Err(error) => {
+                    self.fail_waiting(&error);
+                    continue;
+                }
+            };
+            let end = self.serve(&mut session).await;
+            drop(session.requests);
+            match end {
+                End::Closed => return,
+                End::Late => self.take_back(Outcome::Unknown, &late()),
+                End::Failed(failure) => self.recover(&failure).await,
+            }
+        }
+    }
+
+    async fn open(&mut self, deadline: Option<Instant>) -> Result<Session> {
+        let opened = self.caller.open(&mut self.attempts, deadline, |channel, caller| {
+            let (requests, stream) = mpsc::channel(REQUESTS_MAX);
+            let request = caller.request(ReceiverStream::new(stream));
+            async move {
+                let response = service(channel).publish_stream(request).await?;
+                Ok(response.map(|responses| (requests, responses)))
+            }
+        });
+        let (address, (requests, responses)) = opened.await?;
+        Ok(Session {
+            address,
+            requests,
+            responses,
+        })
+    }
+
+    /// Sends and receives until the stream is over.
+    async fn serve(&mut self, session: &mut Session) -> End {
+        let mut closed = false;
+        loop {
+            if closed && self.waiting.is_empty() && self.sent.is_empty() {
+                return End::Closed;
+            }
+            let oldest = self
+                .sent
+                .front()
+                .and_then(|batch| batch.first())
+                .or(self.waiting.front());
+            let deadline = oldest.map(|item| item.deadline);
+            let has_batch = !self.waiting.is_empty();
+            tokio::select! {
+                biased;
+                response = session.responses.message() => {
+                    let status = match response {
+                        Ok(Some(response)) => match self.answered(response) {
+                            None => continue,
+                            Some(failure) => return End::Failed(failure),
+                        },
+                        Ok(None) => Status::unavailable("the server ended the stream"),
+                        Err(status) => status,
+                    };
+                    return End::Failed(self.caller.learn(&session.address, &status));
+                }
+                permit = session.requests.reserve(), if has_batch => match permit {
+                    Ok(permit) => permit.send(self.next_batch()),
+                    // The stream is over; what it ends with comes as a response.
+                    Err(_) => match session.responses.message().await {
+                        Err(status) => return End::Failed(self.caller.learn(&session.address, &status)),
+                        Ok(Some(response)) => if let Some(failure) = self.answered(response) {
+                            return End::Failed(failure);
+                        },
+                        Ok(None) => {
+                            let status = Status::unavailable("the server ended the stream");
+                            return End::Failed(self.caller.learn(&session.address, &status));
+                        }
+                    },
+                },
+                item = self.given.recv(), if !closed && !has_batch => match item {
+                    Some(item) => self.waiting.push_back(item),
+                    None => closed = true,
+                },
+                () = at(deadline) => return End::Late,
+            }
+        }
+    }
+
+    /// What is there, up to the limits of a batch.
+    fn next_batch(&mut self) -> PublishStreamRequest {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < BATCH_MESSAGES_MAX {
+            let Some(item) = self.waiting.pop_front().or_else(|| self.given.try_recv().ok()) else {
+                break;
+            };
+            bytes += item.bytes;
+            if bytes > BATCH_BYTES_MAX && !batch.is_empty() {
+                self.waiting.push_front(item);
+                break;
+            }
+            batch.push(item);
+        }
+        let request = PublishStreamRequest {
+            queue: self.queue.clone(),
+            messages: batch.iter().map(|item: &Item| item.message.clone()).collect(),
+            ack_level: 0,
+        };
+        self.sent.push_back(batch);
+        request
+    }
+
+    /// Tells of each message of the oldest batch what became of it. If some of them are to be sent again, these are
+    /// in `refused` then, and this is why.
+    fn answered(&mut self, response: PublishStreamResponse) -> Option<Failure> {
+        let Some(batch) = self.sent.pop_front() else {
+            let error = Error::Lost("the server answered what was not sent".to_owned());
+            return Some(failed(Outcome::Unknown, error));
+        };
+        self.attempts.reset();
+        let mut failures = response.failures.into_iter().peekable();
+        let mut ids = response.message_ids.into_iter();
+        let mut failure: Option<Failure> = None;
+        for (index, mut item) in batch.into_iter().enumerate() {
+            let id = ids.next().unwrap_or_default();
+            let Some(why) = failures.next_if(|failure| failure.index as usize == index) else {
+                item.finish(Ok(MessageId(id)));
+                continue;
+            };
+            let outcome = reason_outcome(&why.reason);
+            let error = refused(why.reason, why.message, why.retriable, outcome);
+            item.unknown |= outcome == Outcome::Unknown;
+            if outcome == Outcome::Final || (outcome == Outcome::Unknown && !item.is_repeatable()) {
+                item.finish(Err(error));
+                continue;
+            }
+            failure.get_or_insert_with(|| failed(outcome, error));
+            self.refused.push(item);
+        }
+        failure
+    }
+
+    /// Prepares for another stream.
+    async fn recover(&mut self, failure: &Failure) {
+        self.take_back(failure.outcome, &failure.error);
+        if failure.outcome == Outcome::Final {
+            return;
+        }
+        // Not longer than the oldest has time; what has none left is told when the next stream is opened.
+        let deadline = self.waiting.front().map(|item| item.deadline);
+        if let Err(error) = self.caller.wait(failure, &mut self.attempts, deadline).await {
+            self.fail_waiting(&error);
+        }
+    }
+
+    /// What was sent on a stream that is over waits again, or has failed.
+    fn take_back(&mut self, outcome: Outcome, error: &Error) {
+        let now = Instant::now();
+        for mut item in std::mem::take(&mut self.sent).into_iter().flatten().rev() {
+            // A stream that is refused for good ends with what was refused. Else nothing is known of what was not answered.
+            item.unknown |= outcome != Outcome::Final;
+            let lost = outcome == Outcome::Final || item.deadline <= now;
+            match lost || (item.unknown && !item.is_repeatable()) {
+                true => item.finish(Err(error.clone())),
+                false => self.waiting.push_front(item),
+            }
+        }
+        for item in std::mem::take(&mut self.refused).into_iter().rev() {
+            self.waiting.push_front(item);
+        }
+        self.fail_late(error);
+    }
+
+    /// No stream could be opened: those fail that have waited too long, or all if there is no use in waiting.
+    fn fail_waiting(&mut self, error: &Error) {
+        if !error.is_retriable() {
+            while let Some(item) = self.waiting.pop_front() {
+                item.finish(Err(error.clone()));
+            }
+            return;
+        }
+        // The first one is why the attempt has ended: otherwise this would go round for nothing.
+        if let Some(item) = self.waiting.pop_front() {
+            item.finish(Err(error.clone()));
+        }
+        self.fail_late(error);
+    }
+
+    fn fail_late(&mut self, error: &Error) {
+        let now = Instant::now();
+        while self.waiting.front().is_some_and(|item| item.deadline <= now) {
+            if let Some(item) = self.waiting.pop_front() {
+                item.finish(Err(error.clone()));
+            }
+        }
+    }
+}
+
+fn late() -> Error {
+    Error::Lost("the publish was not confirmed in time".to_owned())
+}
+
+fn failed(outcome: Outcome, error: Error) -> Failure {
+    Failure {
+        retry_after: error.retry_after(),
+        error,
+        outcome,
+        leader: None,
+        elsewhere: true,
+    }
+}
+
+fn refused(reason: String, message: String, retriable: bool, outcome: Outcome) -> Error {
+    let code = match reason.as_str() {
+        "QUEUE_FULL" | "STORAGE_FULL" | "IDEMPOTENCY_KEYS_FULL" => Code::ResourceExhausted,
+        _ if outcome != Outcome::Final => Code::Unavailable,
+        _ => Code::InvalidArgument,
+    };
+    Error::Refused(Refusal {
+        code,
+        reason,
+        message,
+        metadata: std::collections::BTreeMap::new(),
+        outcome_unknown: outcome == Outcome::Unknown,
+        retriable,
+    })
+}
+
+/// Never, if there is no such time.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => pending().await,
+    }
+}

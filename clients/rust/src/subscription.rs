@@ -1,0 +1,173 @@
+//! Subscriptions to queues.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use boltq_proto::queue::v1::subscribe_request::Request as Kind;
+use boltq_proto::queue::v1::{SubscribeInit, SubscribeRequest, SubscribeResponse};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use crate::net::{Address, Attempts};
+use crate::queue::service;
+use crate::wire::duration;
+use crate::{Client, Delivery, Result};
+
+/// What a subscription asks for.
+#[derive(Debug, Clone, Default)]
+pub struct SubscribeOptions {
+    /// Messages at most that are delivered and not settled, 1 to 100,000. 0 counts as 256.
+    pub max_in_flight: u32,
+    /// Messages in one response at most, 1 to 1,000. 0 counts as 128.
+    pub max_batch: u32,
+    /// Length of the leases, 1 s to 12 h. `None`: as the queue says.
+    pub lease: Option<Duration>,
+}
+
+/// Messages of a queue as they come: a [`Stream`].
+///
+/// It connects when it is first polled, and again when the connection breaks; then what was delivered and not settled comes again, here
+/// or elsewhere. It ends after a failure that is final, such as `QUEUE_DELETED`.
+///
+/// As long as nobody takes messages, no more are read: the server is held back, and memory is bounded by
+/// [`ClientBuilder::window_bytes`](crate::ClientBuilder::window_bytes) and one response. Leases run meanwhile, so take
+/// no more than can be worked on (`max_in_flight`).
+///
+/// When it is dropped, messages that were delivered and not settled are ready for others at once, without a failed attempt.
+pub struct Subscription {
+    deliveries: BoxStream<'static, Result<Delivery>>,
+}
+
+impl Subscription {
+    pub(crate) fn new(client: Client, queue: String, options: SubscribeOptions) -> Self {
+        let state = State {
+            client,
+            queue,
+            options,
+            attempts: Attempts::new(),
+            session: None,
+            ready: VecDeque::new(),
+            over: false,
+        };
+        let deliveries = stream::unfold(state, |mut state| async move {
+            let next = state.next().await?;
+            Some((next, state))
+        });
+        Self {
+            deliveries: deliveries.boxed(),
+        }
+    }
+
+    /// The next message; `None` after a failure.
+    ///
+    /// # Errors
+    /// The subscription cannot go on.
+    pub async fn next(&mut self) -> Option<Result<Delivery>> {
+        self.deliveries.next().await
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<Delivery>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.deliveries.poll_next_unpin(context)
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+struct State {
+    client: Client,
+    queue: String,
+    options: SubscribeOptions,
+    attempts: Attempts,
+    session: Option<Session>,
+    ready: VecDeque<Delivery>,
+    over: bool,
+}
+
+/// One stream.
+struct Session {
+    address: Address,
+    responses: Streaming<SubscribeResponse>,
+    /// The server ends the subscription when this side is closed.
+    _open: mpsc::Sender<SubscribeRequest>,
+}
+
+impl State {
+    async fn next(&mut self) -> Option<Result<Delivery>> {
+        if self.over {
+            return None;
+        }
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Some(Ok(delivery));
+            }
+            if let Err(error) = self.read().await {
+                self.over = true;
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// Takes one response, or opens the stream if there is none.
+    async fn read(&mut self) -> Result<()> {
+        let Some(session) = &mut self.session else {
+            self.session = Some(self.open().await?);
+            return Ok(());
+        };
+        let status = match session.responses.message().await {
+            Ok(Some(response)) => {
+                self.attempts.reset();
+                let settler = self.client.settler();
+                let new = response.deliveries.into_iter();
+                self.ready.extend(new.map(|wire| Delivery::new(wire, settler.clone())));
+                return Ok(());
+            }
+            Ok(None) => Status::unavailable("the server ended the subscription"),
+            Err(status) => status,
+        };
+        let caller = self.client.caller();
+        let failure = caller.learn(&session.address, &status);
+        self.session = None;
+        caller.wait(&failure, &mut self.attempts, None).await
+    }
+
+    async fn open(&mut self) -> Result<Session> {
+        let init = SubscribeInit {
+            queue: self.queue.clone(),
+            max_in_flight: self.options.max_in_flight,
+            max_batch: self.options.max_batch,
+            lease: self.options.lease.map(duration),
+        };
+        let opened = self.client.caller().open(&mut self.attempts, None, |channel, caller| {
+            let (open, requests) = mpsc::channel(1);
+            let first = SubscribeRequest {
+                request: Some(Kind::Init(init.clone())),
+            };
+            // There is room for one.
+            let _ = open.try_send(first);
+            let request = caller.request(ReceiverStream::new(requests));
+            async move {
+                let response = service(channel).subscribe(request).await?;
+                Ok(response.map(|responses| (responses, open)))
+            }
+        });
+        let (address, (responses, open)) = opened.await?;
+        Ok(Session {
+            address,
+            responses,
+            _open: open,
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! The client for Rust against real servers: the scenarios that all clients run (`tests/conformance`), and what happens to it when
+//! servers are killed, restarted or slow.
+
+mod examples;
+mod footprint;
+mod outage;
+mod runner;
+mod scenarios;
+mod secure;

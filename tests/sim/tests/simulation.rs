@@ -153,7 +153,6 @@ fn each_checker_finds_what_is_broken_for_it() {
         (Broken::ForgetsKeys, Checker::Once),
         (Broken::LeavesOutQueues, Checker::Routing),
         (Broken::RoutesElsewhere, Checker::Routing),
-        (Broken::CacheReadsStale, Checker::Cache),
         (Broken::CountsTwice, Checker::Cache),
     ] {
         is_found(broken, &[by]);

@@ -5,14 +5,11 @@
 use boltq_core::StateMachine;
 use boltq_fuzz::plane;
 use boltq_queue::Machine;
+use boltq_raft::Commands;
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, reason = "parts of it are for the proposer")]
-#[path = "../../server/raft/src/entry.rs"]
-mod entry;
-
 fuzz_target!(|data: &[u8]| {
-    let Ok(commands) = entry::Commands::read(data) else {
+    let Ok(commands) = Commands::read(data) else {
         return;
     };
     let time = commands.time();

@@ -2,17 +2,14 @@
 
 #![no_main]
 
+use boltq_raft::Commands;
 use libfuzzer_sys::fuzz_target;
-
-#[allow(dead_code, reason = "parts of it are for the proposer")]
-#[path = "../../server/raft/src/entry.rs"]
-mod entry;
 
 const HEADER_BYTES: usize = 9;
 const LENGTH_BYTES: usize = 4;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(commands) = entry::Commands::read(data) else {
+    let Ok(commands) = Commands::read(data) else {
         return;
     };
     let mut end = HEADER_BYTES;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::{AckLevel, duration, queue_name};
+use super::names::queue_name;
+use super::{AckLevel, duration};
 
 const BATCH_MESSAGES_MAX: i64 = 1_000;
 const CONNECTIONS_MAX: i64 = 1_000;

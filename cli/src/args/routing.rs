@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use clap::{Subcommand, ValueEnum};
 
-use super::{Envelope, header, queue_name};
+use super::Envelope;
+use super::names::queue_name;
+use super::publish::header;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topic {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::{QueueName, duration, queue_name};
+use super::names::queue_name;
+use super::{QueueName, duration};
 
 /// A setting that is not given stays as it is, or as the server says.
 #[derive(Debug, Default, clap::Args)]

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use boltq_proto::cluster::v1 as pb;
 use serde::Serialize;
 
+use super::layout::{columns, pairs};
 use super::plain::printable;
-use super::table::{columns, pairs};
 use super::{Show, json};
 
 /// As `boltq.cluster.v1.GetStatusResponse`; without clustering, `enabled` is all there is.

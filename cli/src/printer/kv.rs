@@ -10,8 +10,10 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use super::amounts::count;
+use super::layout::{lines_of_text, pairs};
 use super::plain::printable;
-use super::table::{count, lines_of_text, pairs, show};
+use super::table::show;
 use super::{Show, json};
 
 /// As `boltq.kv.v1.Entry`; the value is a string, with its encoding beside it.

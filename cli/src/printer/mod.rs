@@ -3,11 +3,13 @@
 //! Commands build results and know nothing of formats. A result's fields are the JSON contract; its table is for
 //! people and may change.
 
+mod amounts;
 mod bench;
 mod cluster;
 mod json;
 mod key;
 mod kv;
+mod layout;
 mod overview;
 mod plain;
 mod routing;

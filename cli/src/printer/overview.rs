@@ -7,9 +7,9 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 
+use super::amounts::{days_to_seconds, size};
 use super::bench::{grouped, per_second};
 use super::plain::printable;
-use super::table::{days_to_seconds, size};
 use super::{Show, Storage, json};
 
 /// A server at one moment, and what changed since another.

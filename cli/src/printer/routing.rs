@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use boltq_proto::{exchange::v1 as exchange, topic::v1 as topic};
 use serde::Serialize;
 
+use super::amounts::count;
+use super::layout::columns;
 use super::plain::printable;
-use super::table::{columns, count};
 use super::{Delivered, Id, Payload, Show, json};
 use crate::error::CliError;
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use boltq_proto::queue::v1::{OverflowPolicy, QueueSettings};
 use serde::{Serialize, Serializer};
 
+use super::amounts::count;
 use super::plain::printable;
-use super::table::count;
 use super::{Show, json};
 
 #[derive(Debug, Clone, Default)]

@@ -1,13 +1,14 @@
 //! Text for people: aligned, and safe to show on a terminal whatever a publisher put into a message.
 
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::plain::{directed, printable};
+use super::amounts::{count, days_to_seconds, size};
+use super::layout::{columns, lines_of_text, pairs};
+use super::plain::printable;
 use super::{
     BulkPublished, Delivered, Extended, Health, Published, PublishedId, Purged, Queue, Queues, Redriven, Settled, Show,
     Stats, Storage, json,
@@ -123,43 +124,6 @@ impl Show for Queues {
     }
 }
 
-/// One `name  value` a line, the values aligned and printable.
-pub(super) fn pairs(rows: &[(&str, &dyn Display)], out: &mut dyn Write) -> io::Result<()> {
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    rows.iter()
-        .try_for_each(|(name, value)| writeln!(out, "{name:width$}  {}", printable(&value.to_string())))
-}
-
-/// Columns of numbers to the right, others to the left, all printable. No header without rows.
-pub(super) fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let rows = rows.iter();
-    let rows: Vec<[Cow<'_, str>; N]> = rows.map(|row| row.each_ref().map(|cell| printable(cell))).collect();
-    let header = header.map(Cow::Borrowed);
-    let width: [usize; N] = std::array::from_fn(|i| {
-        let cells = rows.iter().chain([&header]);
-        cells.map(|row| row[i].chars().count()).max().unwrap_or_default()
-    });
-    let is_number = |cell: &str| !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers: [bool; N] = std::array::from_fn(|i| i > 0 && rows.iter().all(|row| is_number(&row[i])));
-    for row in [&header].into_iter().chain(&rows) {
-        for (i, cell) in row.iter().enumerate() {
-            let gap = if i > 0 { "  " } else { "" };
-            let width = width[i];
-            match numbers[i] {
-                true => write!(out, "{gap}{cell:>width$}")?,
-                // Nothing behind the last one.
-                false if i + 1 == N => write!(out, "{gap}{cell}")?,
-                false => write!(out, "{gap}{cell:width$}")?,
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 /// A block of lines; an empty line ends it.
 fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
     let Delivered {
@@ -201,16 +165,6 @@ fn delivered(message: &Delivered, out: &mut dyn Write) -> io::Result<()> {
         None => writeln!(out, "base64    {}", STANDARD.encode(&payload.bytes))?,
     }
     writeln!(out)
-}
-
-/// Bytes that a terminal shows as they are. Control characters could move its cursor and hide what was printed. Lines after
-/// the first stand behind `indent`, below it, so that none can pass for one of ours.
-pub(super) fn lines_of_text(bytes: &[u8], indent: &str) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok()?.replace("\r\n", "\n");
-    let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    text.chars()
-        .all(is_text)
-        .then(|| directed(&text).replace('\n', &format!("\n{indent}")))
 }
 
 fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
@@ -261,39 +215,6 @@ fn stats(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         columns(header, &rows.collect::<Vec<_>>(), out)?;
     }
     Ok(())
-}
-
-/// `1 message`, `2 messages`; `noun` is in the singular, as in "dead letter".
-pub(super) fn count(number: u64, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
-    }
-}
-
-/// `2d 3h 4m 5s`, from the largest unit that is not 0; nothing below seconds.
-pub(super) fn days_to_seconds(seconds: i64) -> String {
-    let parts = [
-        (seconds / 86_400, "d"),
-        (seconds / 3_600 % 24, "h"),
-        (seconds / 60 % 60, "m"),
-        (seconds % 60, "s"),
-    ];
-    let first = parts
-        .iter()
-        .position(|(number, _)| *number != 0)
-        .unwrap_or(parts.len() - 1);
-    let shown = parts[first..].iter().map(|(number, unit)| format!("{number}{unit}"));
-    shown.collect::<Vec<_>>().join(" ")
-}
-
-/// Bytes in the largest unit that leaves a number of at least 1, cut to one decimal.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
-        None => format!("{bytes} B"),
-    }
 }
 
 #[cfg(test)]
@@ -454,31 +375,5 @@ a_long_name  123456       0        0             0          1
         assert_eq!(purged(1204, "message"), "purged 1204 messages from jobs\n");
         assert_eq!(purged(1, "dead letter"), "purged 1 dead letter from jobs\n");
         assert_eq!(purged(0, "message"), "purged 0 messages from jobs\n");
-    }
-
-    #[test]
-    fn times_start_with_their_largest_unit() {
-        for (seconds, text) in [
-            (0, "0s"),
-            (59, "59s"),
-            (60, "1m 0s"),
-            (3_605, "1h 0m 5s"),
-            (183_845, "2d 3h 4m 5s"),
-        ] {
-            assert_eq!(days_to_seconds(seconds), text);
-        }
-    }
-
-    #[test]
-    fn sizes_are_cut_to_one_decimal() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_300_000, "1.2 MiB"),
-            (u64::MAX, "16777215.9 TiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

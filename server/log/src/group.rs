@@ -1,6 +1,8 @@
 //! The log of one group: entries, vote, purge.
 
-use std::ops::Range;
+mod keeping;
+mod reading;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,18 +13,13 @@ use parking_lot::{Mutex, RwLock};
 use crate::checkpoint::Saved;
 use crate::config::ENTRY_BYTES_MAX;
 use crate::entries::{EntryTable, Slot};
-use crate::error::{AppendError, Failure, ReadError};
-use crate::frame::{self, Kind};
+use crate::error::{AppendError, Failure};
+use crate::frame::Kind;
 use crate::index::StreamIndex;
-use crate::log::{Disk, Owner, Plane, Store};
-use crate::types::{Checkpoint, Entry, EntryId, FileId, FrameKey, RaftState, Space};
-use crate::wal::payload::{EntryPrefix, encode_purge, encode_truncate, encode_vote};
-use crate::wal::{Completion, ENTRY_PREFIX_BYTES, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
-
-/// Files that entries may lie in, if they are not as long as files are when they are full.
-const ENTRY_FILES_MAX: u64 = 16;
-/// Entries that are read at once from a file, in bytes.
-const READ_TOGETHER_BYTES: u64 = 256 << 10;
+use crate::log::{Owner, Plane, Store};
+use crate::types::{Checkpoint, Entry, EntryId, FrameKey, RaftState, Space};
+use crate::wal::payload::{encode_purge, encode_truncate, encode_vote};
+use crate::wal::{Completion, INDEX_MAX, Outgoing, VOTE_BYTES_MAX};
 
 /// What is known of a group. Locks are taken in the order of the fields, and before those of the plane.
 pub(crate) struct Group {
@@ -239,97 +236,6 @@ impl GroupLog {
         }
     }
 
-    /// Entries of `range` that there are, in order and without a hole, up to `bytes_max` bytes of data but at least one.
-    /// Recent ones come from memory, older ones from the device.
-    pub fn entries(&self, range: Range<LogIndex>, bytes_max: u64) -> Result<Vec<Entry>, ReadError> {
-        let slots = self.slots(range, bytes_max);
-        match &self.plane().store {
-            Store::Memory(memory) => {
-                let entries = slots.into_iter().map(|(id, slot)| {
-                    let data = memory.body(slot.key).ok_or_else(|| self.no_entry(id.index))?;
-                    Ok(entry(id, &slot, data))
-                });
-                entries.collect()
-            }
-            Store::Disk(disk) => self.read_entries(disk, &slots),
-        }
-    }
-
-    fn slots(&self, range: Range<LogIndex>, bytes_max: u64) -> Vec<(EntryId, Slot)> {
-        let raft = self.group.raft.lock();
-        let Some(first) = raft.table.first() else {
-            return Vec::new();
-        };
-        let mut slots = Vec::new();
-        let mut bytes = 0u64;
-        for index in range.start.0.max(first)..range.end.0 {
-            let Some((slot, id)) = raft.table.get(LogIndex(index)).zip(raft.table.id(LogIndex(index))) else {
-                break;
-            };
-            bytes += u64::from(slot.bytes);
-            if bytes > bytes_max && !slots.is_empty() {
-                break;
-            }
-            slots.push((id, *slot));
-        }
-        slots
-    }
-
-    fn no_entry(&self, index: LogIndex) -> ReadError {
-        ReadError::NoEntry {
-            group: self.group.id,
-            index,
-        }
-    }
-
-    fn read_entries(&self, disk: &Disk, slots: &[(EntryId, Slot)]) -> Result<Vec<Entry>, ReadError> {
-        let mut entries = Vec::with_capacity(slots.len());
-        while let Some((id, slot)) = slots.get(entries.len()) {
-            if let Some(data) = disk.frames.cached(slot.key) {
-                entries.push(entry(*id, slot, data));
-                continue;
-            }
-            let rest = &slots[entries.len()..];
-            // What stands behind it may not be written yet, and what is not written is in the cache.
-            let together = &rest[..together(rest, |key| disk.frames.cached(key).is_none())];
-            match self.read_together(disk, together) {
-                Ok(read) => entries.extend(read),
-                // Purged or replaced meanwhile, and then the file may be gone.
-                Err(_) if self.group.raft.lock().table.get(id.index) != Some(slot) => {
-                    return Err(self.no_entry(id.index));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(entries)
-    }
-
-    /// Reads entries that stand near each other in a file.
-    fn read_together(&self, disk: &Disk, slots: &[(EntryId, Slot)]) -> Result<Vec<Entry>, ReadError> {
-        let keys: Vec<FrameKey> = slots.iter().map(|(_, slot)| slot.key).collect();
-        let end = slots.last().map_or(0, |(_, slot)| frame_end(slot));
-        let frames = disk.frames.read_near(&keys, end)?;
-        let mut entries = Vec::with_capacity(slots.len());
-        for ((id, slot), frame) in slots.iter().zip(frames) {
-            let wanted = EntryPrefix {
-                group: self.group.id,
-                kind: slot.kind,
-                id: *id,
-            };
-            match (EntryPrefix::decode(&frame.payload), frame.body()) {
-                (Ok(prefix), Some(data)) if frame.kind == Kind::Entry && prefix == wanted => {
-                    entries.push(entry(*id, slot, data));
-                }
-                _ => {
-                    return Err(disk
-                        .frames
-                        .damaged(slot.key, "it is not the entry that was written there"));
-                }
-            }
-        }
-        Ok(entries)
-    }
-
     /// The id of an entry that is there, or of the last one that was purged.
     pub fn entry_id(&self, index: LogIndex) -> Option<EntryId> {
         self.group.raft.lock().table.id(index)
@@ -368,82 +274,10 @@ impl GroupLog {
         }
     }
 
-    /// The entry before the last `bytes` of entries; none if there is not more than that. Entries up to it can be given up, if a
-    /// checkpoint makes up for them, and `bytes` of them stay: less if they lie in many files, of which each start begins one.
-    pub fn before_last_bytes(&self, bytes: u64) -> Option<LogIndex> {
-        let files_max = ENTRY_FILES_MAX + bytes / self.plane().config.wal_file_bytes;
-        let raft = self.group.raft.lock();
-        let (mut left, mut files, mut file) = (bytes, 0, FileId::NONE);
-        for (index, slot) in raft.table.newest_first() {
-            if slot.key.file != file {
-                (files, file) = (files + 1, slot.key.file);
-            }
-            let size = frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64;
-            if size > left || files > files_max {
-                return Some(LogIndex(index));
-            }
-            left -= size;
-        }
-        None
-    }
-
-    /// Whether the entries lie in so many files, of which each start begins one, that a checkpoint should make up for some of
-    /// them. Looks at all entries.
-    pub fn lies_in_many_files(&self) -> bool {
-        let raft = self.group.raft.lock();
-        let mut files: Vec<FileId> = raft.table.newest_first().map(|(_, slot)| slot.key.file).collect();
-        files.dedup();
-        files.len() as u64 > ENTRY_FILES_MAX
-    }
-
-    /// The last entry of those that lie more than `bytes` behind the end of the log, whichever groups wrote what is in between.
-    /// As long as such entries are there, no file after them goes, be they ever so few.
-    pub fn last_far_behind(&self, bytes: u64) -> Option<LogIndex> {
-        let Store::Disk(disk) = &self.plane().store else {
-            return None;
-        };
-        let files = (bytes / self.plane().config.wal_file_bytes).max(1);
-        let end = disk.wal.head().file();
-        let near = FileId(end.0.saturating_sub(u32::try_from(files).unwrap_or(u32::MAX)));
-        let raft = self.group.raft.lock();
-        let first = raft.table.get(LogIndex(raft.table.first()?))?;
-        if first.key.file >= near {
-            return None;
-        }
-        let far = raft.table.newest_first().find(|(_, slot)| slot.key.file < near);
-        far.map(|(index, _)| LogIndex(index))
-    }
-
     /// The newest checkpoint that is durable.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         self.group.saved.lock().newest()
     }
-}
-
-fn entry(id: EntryId, slot: &Slot, data: Bytes) -> Entry {
-    Entry {
-        id,
-        kind: slot.kind,
-        data,
-    }
-}
-
-/// Where the frame of an entry ends in its file.
-fn frame_end(slot: &Slot) -> u64 {
-    u64::from(slot.key.offset) + frame::frame_bytes(ENTRY_PREFIX_BYTES + slot.bytes as usize) as u64
-}
-
-/// How many entries from the first on are read at once: those after it in its file that are to be read at all, up to a bound.
-fn together(slots: &[(EntryId, Slot)], is_read: impl Fn(FrameKey) -> bool) -> usize {
-    let Some((_, first)) = slots.first() else { return 0 };
-    let near = slots[1..].iter().take_while(|(_, slot)| {
-        let start = u64::from(first.key.offset);
-        slot.key.file == first.key.file
-            && slot.key > first.key
-            && frame_end(slot) - start <= READ_TOGETHER_BYTES
-            && is_read(slot.key)
-    });
-    1 + near.count()
 }
 
 fn slot(frame: &Outgoing) -> Option<(u64, Slot)> {

@@ -164,7 +164,7 @@ impl Log {
                 }),
                 running: Mutex::default(),
             },
-            Storage::Disk { dir } => recovery::open(config, files, dir, on_work)?,
+            Storage::Disk { dir } => recovery::open(config, files, &dir, on_work)?,
         };
         Ok(Self { owner: Arc::new(owner) })
     }

@@ -1,33 +1,31 @@
-//! A group on this node: opens it, takes proposals, tells its handler of leadership.
+//! A group on this node: takes part in it, tells its handler of leadership, and stops.
 
-use std::collections::BTreeMap;
+mod opening;
+mod progress;
+mod status;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use boltq_core::{DecodeError, GroupId, LogIndex, NodeId, Term};
+use boltq_core::{DecodeError, GroupId, NodeId, Term};
 use boltq_log::{EntryId, GroupLog};
 use openraft::async_runtime::WatchReceiver;
-use openraft::impls::BasicNode;
-use openraft::{Config, Instant as _, RaftMetrics, ServerState, SnapshotPolicy};
+use openraft::{Instant as _, RaftMetrics, ServerState};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use self::progress::Progress;
+pub use self::status::{GroupStatus, Role};
 use crate::beat;
 use crate::config::GroupConfig;
 use crate::entry::Commands;
-use crate::error::{ApplyError, GroupError};
-use crate::in_sync::{self, InSync};
-use crate::metrics::{GroupFigures, Metrics};
-use crate::network::Network;
+use crate::error::ApplyError;
+use crate::in_sync::InSync;
+use crate::metrics::GroupFigures;
 use crate::proposer::Proposer;
-use crate::runtime;
 use crate::snapshot::Installing;
-use crate::standing::{Quiet, Standing};
-use crate::starving::Intake;
-use crate::store::{LogStore, MachineStore};
+use crate::store::MachineStore;
 use crate::transport::Transport;
 use crate::types::TypeConfig;
 
@@ -64,106 +62,6 @@ pub trait GroupHandler: Send + Sync + 'static {
     /// This node leads from now on in this term, with everything applied that was committed before, or it no longer does.
     /// Between two terms it is told that it does not lead, even if it leads both.
     fn leadership(&self, leading: Option<Term>);
-}
-
-/// What happened in a group so far.
-pub(crate) struct Progress {
-    pub(crate) applied_entries: AtomicU64,
-    pub(crate) checkpoints: AtomicU64,
-    pub(crate) leader_changes: AtomicU64,
-    pub(crate) checkpoint_interval_bytes: u64,
-    pub(crate) checkpoint_interval_entries: u64,
-    /// The leader was heard last.
-    pub(crate) heard: Mutex<Instant>,
-    /// openraft ended, be it that it was stopped.
-    pub(crate) ended: Notify,
-    pub(crate) checkpoint_due: Notify,
-    pub(crate) metrics: Metrics,
-    pub(crate) intake: Arc<Intake>,
-    /// See [`Group::too_few_have_room`].
-    pub(crate) too_few_have_room: AtomicBool,
-    /// Held while a member that asked for a snapshot is sent one.
-    pub(crate) feeding: tokio::sync::Mutex<()>,
-    /// openraft waits since then for the log to have room.
-    pub(crate) waits_for_room: Mutex<Option<Instant>>,
-    /// What keeps this node from leading.
-    pub(crate) standing: watch::Sender<Standing>,
-    /// Whether the handler was told that this node leads.
-    pub(crate) leading: watch::Sender<bool>,
-}
-
-impl Progress {
-    pub(crate) fn new(checkpoint_interval_bytes: u64, checkpoint_interval_entries: u64) -> Self {
-        Self {
-            applied_entries: AtomicU64::new(0),
-            checkpoints: AtomicU64::new(0),
-            leader_changes: AtomicU64::new(0),
-            checkpoint_interval_bytes,
-            checkpoint_interval_entries,
-            heard: Mutex::new(Instant::now()),
-            ended: Notify::new(),
-            checkpoint_due: Notify::new(),
-            metrics: Metrics::default(),
-            intake: Arc::default(),
-            too_few_have_room: AtomicBool::new(false),
-            feeding: tokio::sync::Mutex::default(),
-            waits_for_room: Mutex::default(),
-            standing: watch::Sender::new(Standing::Fit),
-            leading: watch::Sender::new(false),
-        }
-    }
-}
-
-/// What a node is in a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// It leads.
-    Leader,
-    /// It votes.
-    Follower,
-    /// It stands for election.
-    Candidate,
-    /// It gets everything and does not vote.
-    Learner,
-    /// The group has stopped.
-    Stopped,
-}
-
-impl From<ServerState> for Role {
-    fn from(state: ServerState) -> Self {
-        match state {
-            ServerState::Leader => Self::Leader,
-            ServerState::Follower => Self::Follower,
-            ServerState::Candidate => Self::Candidate,
-            ServerState::Learner => Self::Learner,
-            ServerState::Shutdown => Self::Stopped,
-        }
-    }
-}
-
-/// A group at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupStatus {
-    /// What this node is in it.
-    pub role: Role,
-    /// Who leads, as far as this node knows: nobody, if it has heard nothing for the longest election timeout, twice over.
-    pub leader: Option<NodeId>,
-    /// Whether it is this node.
-    pub leading: bool,
-    /// The term.
-    pub term: Term,
-    /// The last entry of the log.
-    pub last: Option<LogIndex>,
-    /// The last entry that was applied.
-    pub applied: Option<LogIndex>,
-    /// Entries applied since the start.
-    pub applied_entries: u64,
-    /// Checkpoints written since the start.
-    pub checkpoints: u64,
-    /// How often the leader changed since the start.
-    pub leader_changes: u64,
-    /// Why the group stopped, if it did.
-    pub failed: Option<String>,
 }
 
 pub(crate) type Raft<H> = openraft::Raft<TypeConfig, MachineStore<H>>;
@@ -203,83 +101,6 @@ impl<H: GroupHandler> From<Arc<Inner<H>>> for Group<H> {
 }
 
 impl<H: GroupHandler> Group<H> {
-    /// Opens a group from its log. What comes for it from other nodes has to be given to it, see [`crate::Receiver`].
-    ///
-    /// # Errors
-    /// The checkpoint or the log cannot be read.
-    pub async fn open(
-        config: GroupConfig,
-        log: GroupLog,
-        handler: Arc<H>,
-        transport: Arc<dyn Transport>,
-    ) -> Result<Self, GroupError> {
-        let progress = Arc::new(Progress::new(
-            config.checkpoint_interval_bytes,
-            config.checkpoint_interval_entries,
-        ));
-        let machine = MachineStore::open(handler.clone(), log.clone(), progress.clone()).map_err(|source| {
-            GroupError::Checkpoint {
-                group: config.group,
-                source,
-            }
-        })?;
-        let raft_config = raft_config(&config)?;
-        let installing = Arc::new(Installing::default());
-        let raft = Raft::new(
-            config.node.0,
-            Arc::new(raft_config),
-            Network {
-                transport: Arc::new(Quiet::new(transport.clone(), progress.standing.subscribe())),
-                group: config.group,
-                node: config.node,
-                log: log.clone(),
-                progress: progress.clone(),
-            },
-            LogStore::new(log.clone(), installing.clone(), progress.clone()),
-            machine,
-        )
-        .await
-        .map_err(|error| raft_error(config.group, &error))?;
-        let proposer = Proposer::new(config.proposal_bytes_max, H::share, config.clock, progress.clone());
-        let inner = Arc::new(Inner {
-            in_sync: InSync::new(config.min_in_sync),
-            config,
-            raft,
-            log,
-            transport: Mutex::new(Some(transport)),
-            installing,
-            handler,
-            proposer,
-            progress,
-            tasks: Mutex::new(Vec::new()),
-        });
-        inner.start().await?;
-        Ok(Self { inner })
-    }
-
-    /// What the group is doing.
-    #[must_use]
-    pub fn status(&self) -> GroupStatus {
-        let metrics = self.inner.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let progress = &self.inner.progress;
-        GroupStatus {
-            role: metrics.state.into(),
-            leader: metrics
-                .current_leader
-                .map(NodeId)
-                .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader && *progress.standing.borrow() == Standing::Fit,
-            term: Term(metrics.current_term),
-            last: metrics.last_log_index.map(LogIndex),
-            applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),
-            applied_entries: progress.applied_entries.load(Ordering::Relaxed),
-            checkpoints: progress.checkpoints.load(Ordering::Relaxed),
-            leader_changes: progress.leader_changes.load(Ordering::Relaxed),
-            failed: metrics.running_state.as_ref().err().map(ToString::to_string),
-        }
-    }
-
     /// What the group has counted since its start.
     #[must_use]
     pub fn figures(&self) -> GroupFigures {
@@ -418,86 +239,5 @@ impl<H: GroupHandler> Inner<H> {
         }
         let heard = metrics.last_quorum_acked.as_deref();
         self.is_alone(metrics) || heard.is_some_and(|heard| heard.elapsed() < silence_max)
-    }
-
-    async fn start(self: &Arc<Self>) -> Result<(), GroupError> {
-        let group = self.config.group;
-        let known = self
-            .raft
-            .is_initialized()
-            .await
-            .map_err(|error| raft_error(group, &error))?;
-        if !known && self.config.found {
-            let node = BasicNode {
-                addr: self.config.address.clone(),
-            };
-            let members = BTreeMap::from([(self.config.node.0, node)]);
-            self.raft
-                .initialize(members)
-                .await
-                .map_err(|error| raft_error(group, &error))?;
-        }
-        let voters: Vec<u64> = self.raft.voter_ids().collect();
-        if voters == [self.config.node.0] && !self.raft.is_leader() {
-            // Nobody else can be leader, so there is nothing to wait for.
-            self.raft
-                .trigger()
-                .elect(false)
-                .await
-                .map_err(|error| raft_error(group, &error))?;
-        }
-        let proposer = self
-            .proposer
-            .clone()
-            .run(self.raft.clone(), self.config.entry_bytes_max);
-        let tasks = [
-            runtime::spawn(proposer),
-            runtime::spawn(self.clone().watch_leadership()),
-            runtime::spawn(self.clone().watch_standing()),
-            runtime::spawn(self.clone().watch_room()),
-            runtime::spawn(self.clone().watch_starving()),
-            runtime::spawn(self.clone().take_checkpoints()),
-        ];
-        self.tasks.lock().extend(tasks);
-        if let Some(in_sync) = &self.in_sync {
-            let group = Group { inner: self.clone() };
-            self.tasks
-                .lock()
-                .push(runtime::spawn(in_sync::watch(in_sync.clone(), group)));
-        }
-        Ok(())
-    }
-}
-
-fn raft_config(config: &GroupConfig) -> Result<Config, GroupError> {
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let raft_config = Config {
-        cluster_name: format!("boltq-{}", config.group),
-        heartbeat_interval: millis(config.heartbeat),
-        election_timeout_min: millis(config.election.0),
-        election_timeout_max: millis(config.election.1),
-        enable_pre_vote: Some(true),
-        // A leader without a majority falls silent for every other one of these: its heartbeats would keep those that it
-        // still reaches from voting for another one. No shorter time is allowed.
-        quorum_loss_probe_interval: Some(millis(config.election.1 * 2)),
-        // A node that was away would have to be told of every entry that it has not applied yet before it may lead.
-        enable_leader_restore: Some(false),
-        // A follower may have lost what it confirmed, by a power loss if syncs are not waited for, or because its data was set
-        // back. The others have it; without this the leader would panic.
-        allow_log_reversion: Some(true),
-        // By bytes of log instead, see `take_checkpoints` and `give_up_entries`.
-        snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: u64::MAX,
-        // Stages of the last entries, which nothing here shows.
-        log_stage_capacity: Some(1),
-        ..Config::default()
-    };
-    raft_config.validate().map_err(|error| raft_error(config.group, &error))
-}
-
-fn raft_error(group: GroupId, error: &dyn std::fmt::Display) -> GroupError {
-    GroupError::Raft {
-        group,
-        what: error.to_string(),
     }
 }

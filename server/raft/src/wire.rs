@@ -16,21 +16,24 @@
 //! log id   u64 term, u64 leader, u64 index
 //! ```
 
+mod parts;
+
 use boltq_core::codec::{Reader, put_bytes, put_len};
-use boltq_core::{DecodeError, LogIndex, NodeId, Term};
+use boltq_core::{DecodeError, LogIndex, NodeId};
 use boltq_log::{Entry, EntryId};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
 
-use crate::encoding::{to_entry, to_entry_id, to_log_id, to_raft_entry};
-use crate::types::{LogId, TypeConfig, Vote};
+use self::parts::{
+    expect, head, put_entry_id, put_log_id, put_vote, read_entry_id, read_flag, read_head, read_log_id, read_vote,
+    unknown,
+};
+use crate::encoding::{to_entry, to_raft_entry};
+use crate::types::{TypeConfig, Vote};
 
-const VERSION: u8 = 1;
-/// Version and kind.
-const HEAD_BYTES: usize = 2;
 /// Log id, kind and length of an entry.
 const ENTRY_HEAD_BYTES: usize = 24 + 1 + 4;
 
@@ -360,89 +363,6 @@ pub(crate) fn decode_snapshot_answer(bytes: &[u8]) -> Result<Vote, DecodeError> 
     let vote = read_vote(&mut reader)?;
     reader.end("answer")?;
     Ok(vote)
-}
-
-fn head(kind: u8, body_bytes: usize) -> BytesMut {
-    let mut out = BytesMut::with_capacity(HEAD_BYTES + body_bytes);
-    out.put_u8(VERSION);
-    out.put_u8(kind);
-    out
-}
-
-fn read_head(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
-    match reader.u8("version")? {
-        VERSION => reader.u8("kind"),
-        other => Err(unknown("version of a message between nodes", other)),
-    }
-}
-
-fn expect(reader: &mut Reader<'_>, kind: u8) -> Result<(), DecodeError> {
-    match read_head(reader)? {
-        read if read == kind => Ok(()),
-        other => Err(unknown("kind of an answer", other)),
-    }
-}
-
-fn unknown(what: &'static str, value: u8) -> DecodeError {
-    DecodeError::Unknown {
-        what,
-        value: u64::from(value),
-    }
-}
-
-fn put_vote(out: &mut BytesMut, vote: &Vote) {
-    out.put_u64_le(vote.leader_id.term);
-    out.put_u64_le(vote.leader_id.node_id);
-    out.put_u8(u8::from(vote.committed));
-}
-
-fn read_vote(reader: &mut Reader<'_>) -> Result<Vote, DecodeError> {
-    let (term, node) = (reader.u64("vote term")?, reader.u64("vote node")?);
-    Ok(if read_flag(reader, "vote committed")? {
-        Vote::new_committed(term, node)
-    } else {
-        Vote::new(term, node)
-    })
-}
-
-fn read_flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
-    match reader.u8(what)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(unknown(what, other)),
-    }
-}
-
-fn put_log_id(out: &mut BytesMut, id: Option<&LogId>) {
-    match id {
-        None => out.put_u8(0),
-        Some(id) => {
-            out.put_u8(1);
-            put_entry_id(out, to_entry_id(id));
-        }
-    }
-}
-
-fn read_log_id(reader: &mut Reader<'_>) -> Result<Option<LogId>, DecodeError> {
-    Ok(if read_flag(reader, "log id")? {
-        Some(to_log_id(read_entry_id(reader)?))
-    } else {
-        None
-    })
-}
-
-fn put_entry_id(out: &mut BytesMut, id: EntryId) {
-    out.put_u64_le(id.term.0);
-    out.put_u64_le(id.leader.0);
-    out.put_u64_le(id.index.0);
-}
-
-fn read_entry_id(reader: &mut Reader<'_>) -> Result<EntryId, DecodeError> {
-    Ok(EntryId {
-        term: Term(reader.u64("entry term")?),
-        leader: NodeId(reader.u64("entry leader")?),
-        index: LogIndex(reader.u64("entry index")?),
-    })
 }
 
 #[cfg(test)]

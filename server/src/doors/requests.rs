@@ -205,3 +205,151 @@ impl<'a> PublishExchange<'a> {
         self.payload.unwrap_or("null").as_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::doors::body::{InvalidBody, read};
+
+    fn publish(body: &str) -> Result<Publish<'_>, InvalidBody> {
+        read(body.as_bytes())
+    }
+
+    #[test]
+    fn the_example_of_the_protocol_is_read() {
+        let body = r#"{"topic":"thumbnails","payload":{"image":981,"sizes":[64,256]},"headers":{"tenant":"acme"},
+            "delay":1500000000,"ttl":60000000000,"priority":4}"#;
+        let read = publish(body).unwrap();
+        assert_eq!(read.topic, "thumbnails");
+        assert_eq!(read.payload(), br#"{"image":981,"sizes":[64,256]}"#);
+        assert_eq!(read.headers, [("tenant".into(), "acme".into())]);
+        assert_eq!(
+            (read.delay_ns, read.ttl_ns, read.priority),
+            (1_500_000_000, 60_000_000_000, 4)
+        );
+    }
+
+    #[test]
+    fn payload_bytes_are_kept_as_they_are() {
+        for payload in [
+            "1.0",
+            "123456789012345678901234567890",
+            r#"{"b":1, "a":  [ ]}"#,
+            r#""< > & \u2028 \ud800 é""#,
+            "[[[[]]]]",
+            "false",
+            r#""""#,
+        ] {
+            let body = format!(r#"{{"topic":"q","payload":  {payload} }}"#);
+            assert_eq!(publish(&body).unwrap().payload(), payload.as_bytes(), "{payload}");
+        }
+    }
+
+    #[test]
+    fn null_is_the_same_as_leaving_out() {
+        let nulls = r#"{"topic":null,"payload":null,"headers":null,"delay":null,"ttl":null,"priority":null}"#;
+        assert_eq!(publish(nulls).unwrap(), Publish::default());
+        assert_eq!(publish("{}").unwrap(), Publish::default());
+        assert_eq!(publish("{}").unwrap().payload(), b"null");
+    }
+
+    #[test]
+    fn names_match_in_any_case_and_unknown_ones_are_skipped() {
+        let read = publish(r#"{"Topic":"q","PAYLOAD":1,"x":{"topic":[{}]},"\u0074tl":5}"#).unwrap();
+        assert_eq!((&*read.topic, read.payload(), read.ttl_ns), ("q", &b"1"[..], 5));
+    }
+
+    #[test]
+    fn of_a_name_given_twice_the_last_counts() {
+        let read = publish(r#"{"topic":"a","topic":"b","headers":{"k":"1","j":"x","k":"2"}}"#).unwrap();
+        assert_eq!(read.topic, "b");
+        assert_eq!(read.headers, [("j".into(), "x".into()), ("k".into(), "2".into())]);
+    }
+
+    #[test]
+    fn text_with_escapes_is_unescaped() {
+        let read = publish(r#"{"topic":"a\"\n\u00e9","headers":{"a\tb":"c\\d"}}"#).unwrap();
+        assert_eq!(read.topic, "a\"\né");
+        assert_eq!(read.headers, [("a\tb".into(), "c\\d".into())]);
+    }
+
+    #[test]
+    fn a_wrong_type_makes_the_body_invalid() {
+        for body in [
+            "",
+            " ",
+            "null",
+            "[]",
+            "1",
+            r#""x""#,
+            "{",
+            r#"{"topic":"q"} x"#,
+            r#"{"topic":"q"}{}"#,
+            r#"{"topic":1}"#,
+            r#"{"topic":["q"]}"#,
+            r#"{"delay":"1"}"#,
+            r#"{"delay":1.5}"#,
+            r#"{"delay":1e3}"#,
+            r#"{"delay":9223372036854775808}"#,
+            r#"{"priority":true}"#,
+            r#"{"headers":[]}"#,
+            r#"{"headers":{"a":1}}"#,
+            r#"{"headers":{"a":null}}"#,
+            r#"{"payload":}"#,
+            r#"{"payload":nul}"#,
+            r#"{"payload":01}"#,
+            r#"{"topic":"a\ud800"}"#,
+        ] {
+            assert!(publish(body).is_err(), "{body}");
+        }
+        assert!(read::<Publish<'_>>(b"{\"topic\":\"\xff\"}").is_err());
+        assert!(read::<Publish<'_>>(b"{\"payload\":\"\xff\"}").is_err());
+        assert!(publish("{\"topic\":\"q\"} \n\t\r").is_ok());
+    }
+
+    #[test]
+    fn integers_go_to_their_bounds() {
+        let read = publish(r#"{"delay":9223372036854775807,"ttl":-9223372036854775808,"priority":-1}"#).unwrap();
+        assert_eq!((read.delay_ns, read.ttl_ns, read.priority), (i64::MAX, i64::MIN, -1));
+        assert_eq!(publish(r#"{"priority":-0}"#).unwrap().priority, 0);
+        assert!(publish(r#"{"priority":0.0}"#).is_err());
+    }
+
+    #[test]
+    fn errors_do_not_repeat_what_was_sent() {
+        let body = format!(r#"{{"delay":"{}"}}"#, "é".repeat(1_000_000));
+        let error = publish(&body).unwrap_err().to_string();
+        assert!(error.len() < 300, "{}", error.len());
+        assert!(error.ends_with('…'), "{error}");
+    }
+
+    #[test]
+    fn a_body_full_of_headers_is_refused_early() {
+        let headers: Vec<_> = (0..=4_096).map(|n| format!(r#""{n}":"""#)).collect();
+        let body = format!(r#"{{"headers":{{{}}}}}"#, headers.join(","));
+        let error = publish(&body).unwrap_err().to_string();
+        assert!(error.starts_with("more than 4096 headers"), "{error}");
+    }
+
+    #[test]
+    fn deep_nesting_is_read_without_recursion() {
+        let depth = 1_000_000;
+        let body = format!(r#"{{"payload":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(publish(&body).unwrap().payload().len(), 2 * depth);
+        assert!(publish(&format!(r#"{{"x":{}}}"#, "[".repeat(depth))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(topic: String, headers: std::collections::BTreeMap<String, String>, delay: i64) {
+            let body = serde_json::json!({"topic": topic, "headers": headers, "delay": delay}).to_string();
+            let read = publish(&body).unwrap();
+            prop_assert_eq!(&*read.topic, topic);
+            prop_assert_eq!(read.delay_ns, delay);
+            let pairs: Vec<_> = headers.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+            prop_assert_eq!(read.headers, pairs);
+        }
+    }
+}

@@ -12,7 +12,9 @@ use boltq_raft::{Group, GroupConfig, GroupHandler, Transport};
 use futures_util::future::{BoxFuture, select_all};
 use tokio::net::TcpListener;
 
-use super::{NodeError, local, proposal_bytes_max};
+use super::NodeError;
+use super::ports::local;
+use super::storage::proposal_bytes_max;
 use crate::clock;
 use crate::cluster::{
     Addresses, AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, Redirected,

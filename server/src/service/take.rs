@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use boltq_core::limits::{BATCH_MESSAGES_MAX, FRAME_BYTES_MAX};
-use boltq_core::{Record, Seq, StreamId};
+use boltq_core::{IdSalt, Record, Seq, StreamId};
 use boltq_log::{GroupLog, ReadError, ReadMode};
 use boltq_queue::{ConsumerId, Leased, QueueId};
 use bytes::Bytes;
@@ -195,24 +195,10 @@ impl Queues {
     /// Leases and reads the next messages of a queue; what is neither delivered nor expired goes back at once.
     pub(super) async fn look(&self, look: Look) -> Result<Found<'_>, ServiceError> {
         let plane = &self.inner.plane;
-        let mut leased = Vec::new();
-        let (now, queue) = (plane.now(), look.queue);
-        let more = loop {
-            let more = plane.with(|plane| {
-                let of_queue = || plane.settings(queue).ack_timeout_ms;
-                let lease_ms = look.lease_ms.unwrap_or_else(of_queue);
-                plane.lease(queue, look.consumer, look.messages, lease_ms, now, &mut leased)
-            });
-            if !more || !leased.is_empty() {
-                break more;
-            }
-            tokio::task::yield_now().await;
+        let mut held = Held {
+            queues: self,
+            leased: self.lease_next(look).await,
         };
-        if more || leased.len() == look.messages {
-            // There may be more, and one wake-up came for all of it.
-            plane.wake(&[queue]);
-        }
-        let mut held = Held { queues: self, leased };
         let records = self.records(&held.leased).await?;
         let salt = self.salt()?;
         // Not before it was read: reading may have taken longer than the message had to live.
@@ -266,19 +252,7 @@ impl Queues {
             if record.expires.is_some() || record.id.is_some() {
                 noted.push((leased.place, record.expires, record.id));
             }
-            let id = record
-                .id
-                .unwrap_or_else(|| salt.id(leased.place.stream, leased.place.seq));
-            let token = DeliveryToken {
-                place: leased.place,
-                lease: leased.lease,
-            };
-            found.deliveries.push(Delivery {
-                token,
-                id,
-                attempts: leased.attempts,
-                record,
-            });
+            found.deliveries.push(delivery(leased, record, salt));
         }
         if !noted.is_empty() {
             plane.with(|plane| {
@@ -293,6 +267,28 @@ impl Queues {
             Some(error) if !found.lives && found.expired.0.leased.is_empty() => Err(error),
             _ => Ok(found),
         }
+    }
+
+    async fn lease_next(&self, look: Look) -> Vec<Leased> {
+        let plane = &self.inner.plane;
+        let mut leased = Vec::new();
+        let (now, queue) = (plane.now(), look.queue);
+        let more = loop {
+            let more = plane.with(|plane| {
+                let of_queue = || plane.settings(queue).ack_timeout_ms;
+                let lease_ms = look.lease_ms.unwrap_or_else(of_queue);
+                plane.lease(queue, look.consumer, look.messages, lease_ms, now, &mut leased)
+            });
+            if !more || !leased.is_empty() {
+                break more;
+            }
+            tokio::task::yield_now().await;
+        };
+        if more || leased.len() == look.messages {
+            // There may be more, and one wake-up came for all of it.
+            plane.wake(&[queue]);
+        }
+        leased
     }
 
     async fn records(&self, leased: &[Leased]) -> Result<Vec<Bytes>, ServiceError> {
@@ -369,6 +365,19 @@ pub(super) struct Found<'a> {
     pub(super) lives: bool,
     pub(super) deliveries: Vec<Delivery>,
     pub(super) expired: Expired<'a>,
+}
+
+/// A message as its consumer gets it.
+fn delivery(leased: Leased, record: Record, salt: IdSalt) -> Delivery {
+    let Leased {
+        place, lease, attempts, ..
+    } = leased;
+    Delivery {
+        token: DeliveryToken { place, lease },
+        id: record.id.unwrap_or_else(|| salt.id(place.stream, place.seq)),
+        attempts,
+        record,
+    }
 }
 
 /// Leases that nobody was told of; given back when this is dropped.

@@ -11,10 +11,13 @@ use tokio::time::sleep;
 
 use crate::cluster::Cluster;
 use crate::door;
-use crate::ledger::{Publish, lease_of};
+use crate::ledger::{Publish, Told, lease_of};
 use crate::node::{Node, SETTINGS};
 use crate::random::Random;
+use crate::routes::{self, Route};
 
+/// How often something is published that is to be stored once.
+const ATTEMPTS_MAX: usize = 4;
 const LEASES_MS: [u64; 3] = [300, 1_000, SETTINGS.ack_timeout_ms];
 
 /// One client, until the load ends.
@@ -40,10 +43,12 @@ impl Client {
             let Some(node) = node else { continue };
             match action {
                 0..40 => door::read(&self.cluster, &node).await,
-                40..520 => self.publish(&node).await,
+                40..100 => self.publish_once(node).await,
+                100..160 => self.route(&node).await,
+                160..520 => self.publish(&node).await,
                 520..990 => self.consume(&node).await,
                 _ => {
-                    let queue = self.queue();
+                    let queue = self.any_queue();
                     door::purge(&self.cluster, &node, &queue).await;
                 }
             }
@@ -52,6 +57,56 @@ impl Client {
 
     fn queue(&mut self) -> String {
         format!("q{}", self.random.below(self.cluster.plan.queues))
+    }
+
+    /// One that clients publish to, or that copies go to.
+    fn any_queue(&mut self) -> String {
+        match self.random.permille(200) {
+            true => self.random.pick(&routes::QUEUES).to_owned(),
+            false => self.queue(),
+        }
+    }
+
+    /// With an idempotency key for each message, and again until it is answered, or once more although it is.
+    async fn publish_once(&mut self, node: Arc<Node>) {
+        let queue = self.queue();
+        let publish = |tag: u64| Publish {
+            tag,
+            queue: queue.clone(),
+            payload: tag.to_le_bytes().to_vec(),
+            priority: 0,
+            delay_ms: 0,
+            ttl_ms: 0,
+            ordering_key: String::new(),
+            idempotency_key: format!("once-{tag}"),
+            again: false,
+        };
+        let count = self.random.pick(&[1, 1, 3]);
+        let mut publishes: Vec<_> = (0..count).map(|_| publish(self.cluster.ledger.tag())).collect();
+        let mut node = Some(node);
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(there) = node else { return };
+            let told = door::publish(&self.cluster, &there, &publishes, AckLevel::Quorum).await;
+            if told == Told::Done && self.random.permille(700) {
+                return;
+            }
+            self.cluster.trace.count("publishes repeated");
+            publishes.iter_mut().for_each(|publish| publish.again = true);
+            sleep(Duration::from_millis(self.random.between(1, 300))).await;
+            node = self.cluster.leader_or_any(&mut self.random);
+        }
+    }
+
+    /// To a topic or an exchange.
+    async fn route(&mut self, node: &Arc<Node>) {
+        let route = Route::draw(&mut self.random);
+        let bytes = usize::try_from(self.random.below(self.cluster.plan.payload_max)).unwrap_or(0);
+        let fill = vec![self.random.next() as u8; bytes];
+        let ttl_ms = match self.random.permille(100) {
+            true => self.random.between(1, 3_000),
+            false => 0,
+        };
+        routes::publish(&self.cluster, node, route, &fill, ttl_ms).await;
     }
 
     async fn publish(&mut self, node: &Node) {
@@ -86,6 +141,8 @@ impl Client {
                     true => format!("k{}", self.random.below(3)),
                     false => String::new(),
                 },
+                idempotency_key: String::new(),
+                again: false,
             });
         }
         let level = match self.random.below(1_000) {
@@ -97,7 +154,7 @@ impl Client {
     }
 
     async fn consume(&mut self, node: &Arc<Node>) {
-        let mut queue = self.queue();
+        let mut queue = self.any_queue();
         if self.random.permille(80) {
             queue += DEAD_LETTER_SUFFIX;
         }

@@ -8,6 +8,7 @@ use boltq_log::testing::SimFiles;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
+use crate::cache::History;
 use crate::ledger::Ledger;
 use crate::net::Net;
 use crate::node::{Kit, Node};
@@ -49,6 +50,7 @@ pub(crate) struct Cluster {
     pub(crate) kit: Kit,
     pub(crate) trace: Trace,
     pub(crate) ledger: Ledger,
+    pub(crate) cache: History,
     /// Clients go on.
     pub(crate) loaded: AtomicBool,
     healing: AtomicBool,
@@ -82,6 +84,7 @@ impl Cluster {
             },
             plan,
             ledger: Ledger::new(trace.clone()),
+            cache: History::new(trace.clone()),
             trace,
             loaded: AtomicBool::new(true),
             healing: AtomicBool::new(false),

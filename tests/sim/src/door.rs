@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use boltq_core::MessageId;
 use boltq_server::ack_level::AckLevel;
-use boltq_server::service::{Consumer, Delivery, Handle, NewMessage, Queues, ServiceError, SettleError, Settlement};
+use boltq_server::service::{
+    Consumer, Delivery, Handle, IdempotencyKey, NewMessage, Queues, ServiceError, SettleError, Settlement,
+};
 
 use crate::cluster::Cluster;
 use crate::ledger::{Publish, Times, Told, lease_of};
@@ -15,14 +17,14 @@ use crate::plan::Broken;
 use crate::trace::note;
 
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 /// For a read that has to be current: longer than the node tries.
 const READ_PATIENCE: Duration = Duration::from_secs(6);
 /// In the build that refuses what it stores, one of so many messages.
 const REFUSED_OF: u64 = 8;
 
 /// What an error says of the outcome.
-fn told(error: &ServiceError) -> Told {
+pub(crate) fn told(error: &ServiceError) -> Told {
     match error {
         ServiceError::Stopped | ServiceError::NoMajority | ServiceError::NotInSync => Told::Unknown,
         _ => Told::Refused,
@@ -33,8 +35,12 @@ fn told(error: &ServiceError) -> Told {
 pub(crate) async fn publish(cluster: &Cluster, node: &Node, publishes: &[Publish], level: AckLevel) -> Told {
     let begun = cluster.ledger.begin(node.index, node.first_lease());
     cluster.ledger.publishing(begun, publishes);
-    let (queues, batch) = (node.queues.clone(), publishes.to_vec());
+    let (queues, mut batch) = (node.queues.clone(), publishes.to_vec());
     let twice = cluster.kit.broken == Broken::PublishesTwice;
+    let again = publishes.iter().any(|publish| publish.again);
+    if again && cluster.kit.broken == Broken::ForgetsKeys {
+        batch.iter_mut().for_each(|publish| publish.idempotency_key.clear());
+    }
     let work = async move {
         if twice {
             let _ = publish_there(&queues, &batch, level).await;
@@ -78,7 +84,10 @@ async fn publish_there(
             ttl_ns: ns(publish.ttl_ms),
             ordering_key: &publish.ordering_key,
         };
-        batch.push(&publish.queue, &message, std::iter::empty())?;
+        match IdempotencyKey::read(&publish.idempotency_key)? {
+            Some(key) => batch.push_once(&publish.queue, key, &message, std::iter::empty())?,
+            None => batch.push(&publish.queue, &message, std::iter::empty())?,
+        }
     }
     let admitted = queues.admit(batch, level).await?;
     let published = queues.publish_admitted(admitted).await?;

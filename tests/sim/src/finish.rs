@@ -11,6 +11,7 @@ use boltq_server::service::{DEAD_LETTER_SUFFIX, Delivery, Settlement, Totals};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
+use crate::cache;
 use crate::cluster::Cluster;
 use crate::door;
 use crate::ledger::{Known, Publish, Told};
@@ -44,6 +45,9 @@ impl Cluster {
         if let Some((node, early)) = early {
             let _ = node.plane.restore(&early);
             self.catch_up().await;
+        }
+        if let Some(leader) = self.leader().filter(|_| !self.trace.is_broken()) {
+            cache::check(self, &leader).await;
         }
         if !self.trace.is_broken() {
             self.ledger.check_loss();
@@ -103,6 +107,8 @@ impl Cluster {
             delay_ms: 0,
             ttl_ms: 0,
             ordering_key: String::new(),
+            idempotency_key: String::new(),
+            again: false,
         };
         door::publish(self, leader, &[publish], AckLevel::Quorum).await
     }

@@ -4,6 +4,7 @@
 //! comparison; nothing is inferred from times of day, which jump.
 
 mod checks;
+mod copies;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -31,6 +32,17 @@ pub(crate) enum Told {
     Unknown,
 }
 
+impl Told {
+    /// What two attempts together say of a message that is stored once.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Done, _) | (_, Self::Done) => Self::Done,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Refused, Self::Refused) => Self::Refused,
+        }
+    }
+}
+
 /// A lease that a client was given.
 #[derive(Debug, Clone, Copy)]
 struct Lease {
@@ -49,6 +61,8 @@ struct Message {
     queue: String,
     body: u64,
     told: Told,
+    /// What was told of it before it was published again.
+    told_before: Option<Told>,
     id: Option<MessageId>,
     expires: bool,
     /// By the clock of the node that got it; none if that was set back.
@@ -60,6 +74,9 @@ struct Message {
     may_be_acked: bool,
     leases: Vec<Lease>,
     ordering_key: String,
+    idempotent: bool,
+    /// It is one of several copies.
+    routed: bool,
 }
 
 /// When a request began: by its number, and by the clock of the node that it went to.
@@ -102,6 +119,10 @@ pub(crate) struct Publish {
     pub(crate) ttl_ms: u64,
     /// Empty: none.
     pub(crate) ordering_key: String,
+    /// Empty: none.
+    pub(crate) idempotency_key: String,
+    /// It was published before, with the same key.
+    pub(crate) again: bool,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +132,8 @@ struct Inner {
     messages: BTreeMap<u64, Message>,
     ids: BTreeMap<MessageId, u64>,
     turns: turns::Turns,
+    /// Of what was published to several queues, by its number and the queue, the numbers of the copies.
+    copies: BTreeMap<(u64, String), u64>,
     /// Purges that may have been carried out: queue and the number of their last event.
     purges: Vec<(String, u64)>,
     purged: (u64, bool),
@@ -169,10 +192,16 @@ impl Ledger {
     pub(crate) fn publishing(&self, begun: Begun, publishes: &[Publish]) {
         let mut inner = self.inner.lock();
         for publish in publishes {
+            if let Some(message) = inner.messages.get_mut(&publish.tag).filter(|_| publish.again) {
+                message.told_before = Some(message.told);
+                message.told = message.told.and(Told::Unknown);
+                continue;
+            }
             let message = Message {
                 queue: publish.queue.clone(),
                 body: hash(0, &publish.payload),
                 told: Told::Unknown,
+                told_before: None,
                 id: None,
                 expires: publish.ttl_ms > 0,
                 due_ms: (publish.delay_ms > 0).then_some(begun.clock_ms + publish.delay_ms),
@@ -181,6 +210,8 @@ impl Ledger {
                 may_be_acked: false,
                 leases: Vec::new(),
                 ordering_key: publish.ordering_key.clone(),
+                idempotent: !publish.idempotency_key.is_empty(),
+                routed: false,
             };
             inner.messages.insert(publish.tag, message);
         }
@@ -193,7 +224,7 @@ impl Ledger {
             let Some(message) = inner.messages.get_mut(&publish.tag) else {
                 continue;
             };
-            message.told = told;
+            message.told = message.told_before.map_or(told, |before| before.and(told));
             if begun.earliest_ms().is_none() {
                 message.due_ms = None;
             }
@@ -225,8 +256,12 @@ impl Ledger {
             self.trace.violation(Checker::OneBody, what);
         }
         if known != id {
+            let checker = match message.idempotent {
+                true => Checker::Once,
+                false => Checker::OneBody,
+            };
             let what = format!("message {tag} has the ids {known} and {id}: it was stored twice");
-            self.trace.violation(Checker::OneBody, what);
+            self.trace.violation(checker, what);
         }
     }
 
@@ -236,12 +271,15 @@ impl Ledger {
         inner.event += 1;
         let event = inner.event;
         let number = lease_of(delivery);
-        let Some(tag) = tag_of(&delivery.record.payload).filter(|tag| inner.messages.contains_key(tag)) else {
+        let tag = tag_of(&delivery.record.payload).map(|tag| inner.copy(tag, queue));
+        let Some(tag) = tag.filter(|tag| inner.messages.contains_key(tag)) else {
             let what = format!(
                 "a message in {queue} that nobody published: {:?}",
                 delivery.record.payload
             );
-            self.trace.violation(Checker::NoPhantom, what);
+            let is_copy = tag.is_some_and(|tag| inner.is_of_copies(tag));
+            let checker = if is_copy { Checker::Routing } else { Checker::NoPhantom };
+            self.trace.violation(checker, what);
             return None;
         };
         note!(

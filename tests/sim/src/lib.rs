@@ -13,6 +13,7 @@
 //! [`boltq_raft::sim::Process`], and chance comes from the seed alone. What could still differ is the order in which things
 //! of the standard library's hash maps come; [`Report::hash`] is there to be compared.
 
+mod cache;
 mod client;
 mod clocks;
 mod cluster;
@@ -25,6 +26,7 @@ mod net;
 mod node;
 mod plan;
 mod random;
+mod routes;
 mod trace;
 mod watch;
 
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use crate::cache::CacheClient;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::plan::Plan;
@@ -131,6 +134,7 @@ async fn live(seed: u64, broken: Broken, trace: &Trace) {
     for _ in 0..cluster.plan.clients {
         clients.push(tokio::spawn(Client::new(cluster.clone(), random.fork()).run()));
     }
+    clients.push(tokio::spawn(CacheClient::new(cluster.clone(), random.fork()).run()));
     let mut faults = Vec::new();
     for event in cluster.plan.events.clone() {
         faults.push(tokio::spawn(cluster.clone().strike(event, random.fork())));
@@ -173,5 +177,6 @@ async fn set_up(cluster: &Arc<Cluster>) {
             sleep(Duration::from_millis(20)).await;
         }
     }
+    routes::declare(cluster).await;
     note!(cluster.trace, "the cluster is set up");
 }

@@ -13,8 +13,9 @@ use boltq_queue::Settings;
 use boltq_raft::sim::{Break, Process};
 use boltq_raft::{Group, GroupConfig, Peer};
 use boltq_server::ack_level::AckLevel;
+use boltq_server::config::CacheConfig;
 use boltq_server::plane::QueuePlane;
-use boltq_server::service::{Clustering, Parts, Queues};
+use boltq_server::service::{Clustering, Kv, Parts, Queues};
 use boltq_server::tasks::run_timer;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -44,6 +45,14 @@ pub(crate) const SETTINGS: Settings = Settings {
     dedup_keys_max: 10_000,
 };
 
+/// Nothing that is set ends.
+const CACHE: CacheConfig = CacheConfig {
+    enabled: true,
+    keys_max: 0,
+    default_ttl_ms: 0,
+    cleanup: Duration::from_secs(60),
+};
+
 /// What all nodes are made of.
 #[derive(Clone)]
 pub(crate) struct Kit {
@@ -59,6 +68,7 @@ pub(crate) struct Node {
     pub(crate) group: Group<QueuePlane>,
     pub(crate) plane: Arc<QueuePlane>,
     pub(crate) queues: Queues,
+    pub(crate) kv: Kv,
     pub(crate) log: Log,
     /// Added to each step of its log, in ms.
     pub(crate) slow_ms: Arc<AtomicU64>,
@@ -148,6 +158,7 @@ impl Node {
         let keyed = queues.clone();
         tokio::spawn(process.run(async move { keyed.keyed().await }));
         tokio::spawn(process.run(run_timer(queues.clone(), plane.clone())));
+        let kv = Kv::new(queues.clone(), CACHE);
         let failed = Arc::new(Mutex::new(None));
         let (failure, watched) = (failed.clone(), group.clone());
         tokio::spawn(process.run(async move {
@@ -160,6 +171,7 @@ impl Node {
             group,
             plane,
             queues,
+            kv,
             log,
             slow_ms,
             failed,

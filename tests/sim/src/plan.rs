@@ -37,11 +37,21 @@ pub enum Broken {
     ReadsStale,
     /// Nodes do not find each other again.
     StaysCut,
+    /// The idempotency key is left out when something is published again.
+    ForgetsKeys,
+    /// What goes to several queues is published to one of them.
+    LeavesOutQueues,
+    /// What goes to one queue is published to all.
+    RoutesElsewhere,
+    /// A value of the cache is read without asking whether the node still leads.
+    CacheReadsStale,
+    /// Each increment is carried out twice.
+    CountsTwice,
 }
 
 impl Broken {
     /// All ways, with their names.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("acks-before-sync", Self::AcksBeforeSync),
         ("disk-lies", Self::DiskLies),
         ("keeps-divergent-tail", Self::KeepsDivergentTail),
@@ -56,6 +66,11 @@ impl Broken {
         ("forgets-applied", Self::ForgetsApplied),
         ("reads-stale", Self::ReadsStale),
         ("stays-cut", Self::StaysCut),
+        ("forgets-keys", Self::ForgetsKeys),
+        ("leaves-out-queues", Self::LeavesOutQueues),
+        ("routes-elsewhere", Self::RoutesElsewhere),
+        ("cache-reads-stale", Self::CacheReadsStale),
+        ("counts-twice", Self::CountsTwice),
     ];
 }
 

@@ -21,6 +21,10 @@ pub enum Checker {
     NoPhantom,
     /// A message has one id, and one body wherever it is.
     OneBody,
+    /// Publishes with the same idempotency key are one message.
+    Once,
+    /// What is published to a topic or an exchange is in each queue that it goes to, and in no other.
+    Routing,
     /// What was acknowledged by its consumer is not delivered again.
     AckedStaysAcked,
     /// A message has one holder at a time.
@@ -43,6 +47,8 @@ pub enum Checker {
     CurrentReads,
     /// Terms and applied entries do not go back while a node runs.
     Monotonic,
+    /// What is read of the cache was set, and is not older than what was answered; numbers count each increment once.
+    Cache,
     /// With a majority connected, writes succeed within the time that is promised; then all catch up.
     Progress,
     /// A node comes up with what its disk has, and goes on.

@@ -74,6 +74,15 @@ fn what_must_never_be_otherwise_is_so_whatever_fails() {
         "acknowledgements",
         "current reads",
         "current reads refused",
+        "publishes repeated",
+        "routed publishes",
+        "routed publishes unknown",
+        "values set",
+        "values refused",
+        "values unknown",
+        "values read",
+        "values deleted",
+        "increments",
         "replicas with expired messages",
         "replicas with purged messages",
     ] {
@@ -141,6 +150,10 @@ fn each_checker_finds_what_is_broken_for_it() {
         (Broken::ForgetsApplied, Checker::EqualReplicas),
         (Broken::ReadsStale, Checker::CurrentReads),
         (Broken::StaysCut, Checker::Progress),
+        (Broken::ForgetsKeys, Checker::Once),
+        (Broken::LeavesOutQueues, Checker::Routing),
+        (Broken::RoutesElsewhere, Checker::Routing),
+        (Broken::CountsTwice, Checker::Cache),
     ] {
         is_found(broken, &[by]);
     }
@@ -172,7 +185,9 @@ fn counting_a_learner_for_the_majority_is_found() {
 /// follower whose requests waited for each other, for room (5490).
 #[test]
 fn seeds_that_failed_once_do_not() {
-    for seed in [60, 2415, 2535, 2722, 2753, 3098, 3099, 3100, 5139, 5490, 20390] {
+    for seed in [
+        60, 2415, 2535, 2722, 2753, 3098, 3099, 3100, 5139, 5490, 20390, 52338, 54570,
+    ] {
         let report = run(seed, Broken::Nothing);
         assert!(report.violation.is_none(), "{}", report.text());
     }

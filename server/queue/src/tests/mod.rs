@@ -6,6 +6,7 @@ mod fixture;
 mod leadership;
 mod managing;
 mod model;
+mod nodes;
 mod once;
 mod ordering;
 mod ordering_random;

@@ -3,23 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use boltq_core::{Applied, MessageId, Millis, StateMachine, Term};
-use bytes::{BufMut, BytesMut};
+use boltq_core::{MessageId, Millis};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::fixture::{Message, SETTINGS, settle};
-use super::model::{Model, State, Store};
+use super::fixture::{Message, settle};
+use super::model::{Model, State};
+use super::nodes::Nodes;
 use super::routed_once::{exchange_once, topic_once};
 use super::routing::{attach, publish_exchange, publish_topic, written};
 use crate::command::{self, Settle};
-use crate::{
-    ExchangeKind, HeaderRule, Machine, Outcome, Plane, QueueId, QueueOption, QueueOptionSet, QueueOptions,
-    RoutingRefusal,
-};
+use crate::{ExchangeKind, HeaderRule, Outcome, QueueId, QueueOption, QueueOptionSet, QueueOptions, RoutingRefusal};
 
-/// Bytes of the entry in front of the command.
-const OFFSET: u32 = 11;
 const TOPICS: [&str; 2] = ["t", "t:a"];
 const SUBSCRIPTIONS: [&str; 3] = ["a", "b", "a:b"];
 const EXCHANGES: [&str; 3] = ["e", "f", "g"];
@@ -142,12 +137,8 @@ struct First {
 }
 
 struct World {
-    plane: Plane,
-    replica: Machine,
+    nodes: Nodes,
     model: Model,
-    store: Store,
-    term: Term,
-    now: Millis,
     subscriptions: Vec<Subscription>,
     exchanges: Vec<Exchange>,
     /// By exchange, or nothing for a topic; name or routing key; and key.
@@ -171,15 +162,9 @@ fn rule(rule: &(bool, Vec<(u8, u8)>)) -> HeaderRule {
 
 impl World {
     fn new() -> Self {
-        let mut plane = Plane::new(Machine::default(), SETTINGS);
-        plane.lead(Term(1), Millis(1_000));
         Self {
-            plane,
-            replica: Machine::default(),
+            nodes: Nodes::new(),
             model: Model::default(),
-            store: Store::default(),
-            term: Term(1),
-            now: Millis(1_000),
             subscriptions: Vec::new(),
             exchanges: Vec::new(),
             keys: BTreeMap::new(),
@@ -189,24 +174,11 @@ impl World {
     }
 
     fn apply(&mut self, command: &[u8]) -> Outcome {
-        let (mut applied, mut again) = (Applied::default(), Applied::default());
-        let outcome = self.plane.apply(self.now, command, OFFSET, &mut applied).unwrap();
-        self.replica = Machine::restore(&self.replica.snapshot()).unwrap();
-        assert_eq!(
-            outcome,
-            self.replica.apply(self.now, command, OFFSET, &mut again).unwrap()
-        );
-        assert_eq!((&applied.storage, &applied.effects), (&again.storage, &again.effects));
-        assert_eq!(self.plane.machine().snapshot(), self.replica.snapshot());
-        let mut entry = BytesMut::new();
-        entry.put_bytes(0xEE, OFFSET as usize);
-        entry.put_slice(command);
-        self.store.follow(&entry, &applied.storage);
-        outcome
+        self.nodes.apply(command).0
     }
 
     fn queue(&self, name: &str) -> QueueId {
-        self.plane.queue(name).unwrap()
+        self.nodes.plane.queue(name).unwrap()
     }
 
     fn append(&mut self, queue: &str, priority: u8) {
@@ -218,7 +190,7 @@ impl World {
             expires,
             ..Message::default()
         };
-        self.model.append(id, message, self.now);
+        self.model.append(id, message, self.nodes.now);
         self.model.totals.published += 1;
     }
 
@@ -226,7 +198,7 @@ impl World {
         match step {
             Step::PublishTopic(topic, priorities) => self.publish_topic(TOPICS[topic], &priorities),
             Step::Attach(topic, id, create) => self.attach(TOPICS[topic], SUBSCRIPTIONS[id], create),
-            Step::Remove(topic, id, ms) => self.remove(TOPICS[topic], SUBSCRIPTIONS[id], Millis(self.now.0 - ms)),
+            Step::Remove(topic, id, ms) => self.remove(TOPICS[topic], SUBSCRIPTIONS[id], Millis(self.nodes.now.0 - ms)),
             Step::Declare(name, kind, alternate) => {
                 self.declare(EXCHANGES[name], KINDS[kind], alternate.map(|name| EXCHANGES[name]));
             }
@@ -265,13 +237,10 @@ impl World {
                     self.model.totals.acked += done.len() as u64;
                 }
             }
-            Step::Pass(ms) => self.now = self.now.plus(ms),
+            Step::Pass(ms) => self.nodes.now = self.nodes.now.plus(ms),
             Step::FailOver => {
-                self.term.0 += 1;
-                let machine = Machine::restore(&self.plane.machine().snapshot()).unwrap();
-                self.plane = Plane::new(machine, SETTINGS);
-                self.plane.lead(self.term, self.now);
-                self.model.lead(self.now);
+                self.nodes.fail_over();
+                self.model.lead(self.nodes.now);
             }
         }
     }
@@ -307,7 +276,7 @@ impl World {
     /// What is remembered of a publish, and an id for a new one.
     fn first(&mut self, at: &(Option<String>, String, u8)) -> (Option<Outcome>, u8) {
         self.ids = self.ids.wrapping_add(1);
-        let first = self.keys.get(at).filter(|first| first.until > self.now);
+        let first = self.keys.get(at).filter(|first| first.until > self.nodes.now);
         let before = first.map(|first| Outcome::RoutedBefore {
             id: MessageId([first.id; 16]),
             queues: first.queues,
@@ -317,13 +286,13 @@ impl World {
 
     fn keep(&mut self, at: (Option<String>, String, u8), id: u8, queues: usize, until: Millis) {
         let queues = u32::try_from(queues).unwrap();
-        if until > self.now {
+        if until > self.nodes.now {
             self.keys.insert(at, First { id, queues, until });
         }
     }
 
     fn topic_once(&mut self, topic: &'static str, key: u8, ms: u64) {
-        let (at, until) = ((None, topic.to_owned(), key), self.now.plus(ms));
+        let (at, until) = ((None, topic.to_owned(), key), self.nodes.now.plus(ms));
         let (before, id) = self.first(&at);
         let outcome = self.apply(&topic_once(until, topic, &format!("k{key}"), id));
         if let Some(before) = before {
@@ -338,7 +307,7 @@ impl World {
 
     fn exchange_once(&mut self, exchange: &str, routing_key: &str, key: u8, ms: u64) {
         let at = (Some(exchange.to_owned()), routing_key.to_owned(), key);
-        let until = self.now.plus(ms);
+        let until = self.nodes.now.plus(ms);
         let (before, id) = self.first(&at);
         let command = exchange_once(until, (exchange, routing_key), &format!("k{key}"), id);
         let outcome = self.apply(&command);
@@ -364,7 +333,7 @@ impl World {
         };
         let mut which = QueueOptionSet::default();
         which.insert(QueueOption::DefaultTtl);
-        let new = self.plane.queue(queue).is_none();
+        let new = self.nodes.plane.queue(queue).is_none();
         let outcome = self.apply(&written(|out| match new {
             true => command::create_queue(out, queue, &options),
             false => command::change_queue(out, queue, which, &options),
@@ -378,10 +347,8 @@ impl World {
     }
 
     fn expire(&mut self, max: usize) {
-        let mut claimed = Vec::new();
-        self.plane.claim_expired(self.now, max, &mut claimed);
-        let over = self.model.expired(self.now);
-        assert_eq!(claimed.len(), over.len().min(max));
+        let over = self.model.expired(self.nodes.now);
+        let claimed = self.nodes.claim_expired(max, over.len());
         assert!(
             claimed.iter().all(|place| over.contains(place)),
             "{claimed:?} of {over:?}"
@@ -403,7 +370,7 @@ impl World {
             .iter()
             .filter(|there| (there.topic, there.id) != (topic, id));
         let taken = other.any(|there| crate::backlog_queue(there.topic, there.id) == backlog);
-        let now = self.now;
+        let now = self.nodes.now;
         let there = self
             .subscriptions
             .iter_mut()
@@ -533,18 +500,14 @@ impl World {
     }
 
     fn check(&self) {
-        self.plane.check();
-        let totals = self.plane.totals();
-        assert_eq!(totals, self.model.totals);
-        let open = self.plane.machine().open_count();
-        assert_eq!((open, self.store.live_count()), (self.model.open_count(), open));
-        let known = self.keys.values().filter(|first| first.until > self.now).count();
-        assert!(self.plane.machine().keys_remembered() >= known);
-        for (_, id, stats) in self.plane.queues() {
+        self.nodes.check();
+        assert_eq!(self.nodes.plane.totals(), self.model.totals);
+        assert_eq!(self.nodes.plane.machine().open_count(), self.model.open_count());
+        let known = self.keys.values().filter(|first| first.until > self.nodes.now).count();
+        assert!(self.nodes.plane.machine().keys_remembered() >= known);
+        for (_, id, stats) in self.nodes.plane.queues() {
             assert_eq!(stats, self.model.stats(id));
-            let mut peeked = Vec::new();
-            self.plane.peek(id, 1_000, self.now, &mut peeked);
-            assert_eq!(peeked, self.model.ready(id));
+            assert_eq!(self.nodes.peek(id, 1_000), self.model.ready(id));
         }
     }
 }

@@ -1,7 +1,9 @@
+use boltq_core::Term;
 use openraft::EntryPayload;
 
 use super::*;
-use crate::types::{EntryData, RaftEntry};
+use crate::encoding::{to_entry_id, to_log_id};
+use crate::types::{EntryData, LogId, RaftEntry};
 
 fn log_id(term: u64, index: u64) -> LogId {
     to_log_id(EntryId {

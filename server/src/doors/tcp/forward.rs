@@ -31,11 +31,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::bodies::shown_key;
 use super::command::Command;
-use super::connection::Door;
+use super::door::Door;
 use super::frame::{self, HEADER_BYTES};
 use super::input::{self, Input};
-use super::request;
 use crate::access::Client;
 use crate::tls::{Dialer, Stream};
 
@@ -140,7 +140,7 @@ impl Door {
                     return Begun::Here;
                 }
                 if let Some(body) = body {
-                    let shown = request::shown_key(body);
+                    let shown = shown_key(body);
                     let known = shown.is_some_and(|shown| self.access().knows(client, shown.as_bytes()));
                     return if known { Begun::Anywhere } else { Begun::Here };
                 }

@@ -10,11 +10,15 @@
 //! may be. What a connection buffers is bounded by one frame of input and `OUT_BYTES_MAX` plus one frame of output; an
 //! idle one holds no buffer at all.
 
+mod bodies;
 mod command;
 mod connection;
+mod door;
 mod forward;
 mod frame;
 mod input;
+mod members;
+mod queued;
 mod reply;
 mod request;
 mod rights;
@@ -22,5 +26,5 @@ mod routed;
 mod run;
 mod subscriptions;
 
-pub use connection::Door;
+pub use door::Door;
 pub use input::Input;

@@ -113,7 +113,11 @@ impl Ledger {
                 "{} acknowledged messages are gone, the first one is {first} of {queue}: {lost:?}",
                 lost.len()
             );
-            self.trace.violation(Checker::NoLoss, what);
+            let checker = match inner.messages[first].routed {
+                true => Checker::Routing,
+                false => Checker::NoLoss,
+            };
+            self.trace.violation(checker, what);
         }
     }
 

@@ -43,6 +43,8 @@ impl History {
             delay_ms: 0,
             ttl_ms: 0,
             ordering_key: String::new(),
+            idempotency_key: String::new(),
+            again: false,
         };
         let begun = self.ledger.begin(0, FIRST);
         let publishes = std::slice::from_ref(&publish);
@@ -283,6 +285,8 @@ fn messages_come_when_they_are_due_and_before_they_expire() {
         delay_ms: MINUTE_MS,
         ttl_ms: 0,
         ordering_key: String::new(),
+        idempotency_key: String::new(),
+        again: false,
     };
     history.ledger.publishing(begun, std::slice::from_ref(&publish));
     history.ledger.published(begun, &[publish], Told::Done, &[id(2)]);

@@ -112,6 +112,8 @@ mod tests {
                     delay_ms: 0,
                     ttl_ms: 0,
                     ordering_key: "k".to_owned(),
+                    idempotency_key: String::new(),
+                    again: false,
                 };
                 let begun = ledger.begin(0, FIRST);
                 ledger.publishing(begun, std::slice::from_ref(&publish));

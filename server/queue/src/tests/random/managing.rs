@@ -3,7 +3,8 @@
 use bytes::BytesMut;
 use proptest::prelude::*;
 
-use super::{QUEUES, Step, World};
+use super::steps::Step;
+use super::{QUEUES, World};
 use crate::{Outcome, QueueOption, QueueOptionSet, QueueOptions, command};
 
 const LENGTH_MAX: u64 = 12;
@@ -40,7 +41,7 @@ impl World {
         let mut out = BytesMut::new();
         command::change_queue(&mut out, QUEUES[queue], which, &options);
         let id = self.ids[queue];
-        let (outcome, freed) = self.apply(&out);
+        let (outcome, freed) = self.nodes.apply(&out);
         assert_eq!(outcome, Outcome::QueueSet { queue: id, new: false });
         assert!(freed.is_empty());
         self.model.change(id, which, options);
@@ -49,7 +50,7 @@ impl World {
     pub(super) fn renew(&mut self, queue: usize) {
         let mut out = BytesMut::new();
         command::delete_queue(&mut out, QUEUES[queue], false);
-        let (outcome, mut freed) = self.apply(&out);
+        let (outcome, mut freed) = self.nodes.apply(&out);
         let mut removed = self.model.delete(self.ids[queue]);
         assert_eq!(outcome, Outcome::QueueDeleted(removed.len() as u64));
         freed.sort();
@@ -58,7 +59,7 @@ impl World {
         self.check();
         let mut out = BytesMut::new();
         command::declare(&mut out, QUEUES[queue]);
-        let Outcome::Declared(id) = self.apply(&out).0 else {
+        let Outcome::Declared(id) = self.nodes.apply(&out).0 else {
             panic!("not declared");
         };
         assert!(self.ids.iter().all(|before| *before < id));

@@ -1,18 +1,8 @@
 //! `boltq kv …` against a server that remembers what it was asked.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    dead_code,
-    reason = "a helper of a test may fail it, and the fake serves other tests too"
-)]
-
-mod fake;
-
+use crate::fake::{Fake, KvAsked};
 use boltq_proto::kv::v1::set_request::Condition;
 use boltq_proto::kv::v1::{DeleteRequest, ExpireRequest, IncrementRequest, SetRequest, WatchRequest};
-use fake::{Fake, KvAsked};
 
 /// Runs a command that succeeds without a word on stderr.
 #[track_caller]

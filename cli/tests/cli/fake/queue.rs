@@ -1,208 +1,17 @@
-//! A server that answers by the book and remembers what it was asked. It shows what the command line sends and how it
-//! takes answers; what a real server does is shown by the suites of the workspace.
+//! Queues by the book.
 
-mod kv;
+use std::sync::atomic::Ordering;
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::{io::Write, sync::mpsc, thread};
-
-use boltq_proto::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
-use boltq_proto::admin::v1::{GetStatsRequest, GetStatsResponse, StorageStats};
-use boltq_proto::cluster::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
-use boltq_proto::cluster::v1::{
-    GetStatusRequest, GetStatusResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Node,
-    TransferLeadershipRequest, TransferLeadershipResponse,
-};
-use boltq_proto::kv::v1::kv_service_server::KvServiceServer;
-use boltq_proto::queue::v1::queue_service_server::{QueueService, QueueServiceServer};
+use boltq_proto::queue::v1::queue_service_server::QueueService;
 use boltq_proto::queue::v1::subscribe_request::Request as Event;
 use boltq_proto::queue::v1::*;
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
-use tonic::transport::Server;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
 
-pub(crate) use self::kv::KvAsked;
-
-pub(crate) const ID: &str = "01010101010101010101010101010101";
-/// Settling this one fails.
-pub(crate) const UNKNOWN_ID: &str = "00000000000000000000000000000000";
-/// A publish with this payload is refused.
-pub(crate) const REFUSED: &[u8] = b"refuse me";
-
-/// A publish with this payload ends the stream instead of an answer.
-pub(crate) const BREAK: &[u8] = b"break here";
-
-/// What was asked, in order.
-#[derive(Debug, Default)]
-pub(crate) struct Asked {
-    pub(crate) published: Vec<PublishRequest>,
-    pub(crate) batches: Vec<PublishStreamRequest>,
-    pub(crate) consumed: Vec<ConsumeRequest>,
-    pub(crate) acked: Vec<AckRequest>,
-    pub(crate) nacked: Vec<NackRequest>,
-    pub(crate) subscribed: Vec<SubscribeInit>,
-    /// Tokens.
-    pub(crate) stream_acked: Vec<Bytes>,
-    pub(crate) keys: Vec<Option<String>>,
-    pub(crate) joined: Vec<JoinRequest>,
-    pub(crate) left: Vec<String>,
-    pub(crate) transferred: Vec<TransferLeadershipRequest>,
-    /// Of the calls that only look, whether each had to be current.
-    pub(crate) linearizable: Vec<bool>,
-    pub(crate) kv: Vec<KvAsked>,
-    pub(crate) listed: Vec<ListScheduledRequest>,
-    /// Of changes of queues, the names of the settings.
-    pub(crate) masks: Vec<Vec<String>>,
-    pub(crate) extended: Vec<ExtendLeaseRequest>,
-    /// Queues that were purged.
-    pub(crate) purged: Vec<String>,
-    pub(crate) deleted: Vec<String>,
-}
-
-/// What is not by the book.
-#[derive(Debug, Default)]
-struct Mood {
-    refuse_all: AtomicBool,
-    want_key: AtomicBool,
-    slow_purge: tokio::sync::Notify,
-}
-
-#[derive(Clone, Default)]
-struct Service {
-    asked: Arc<Mutex<Asked>>,
-    deliveries: Arc<Mutex<Vec<Delivery>>>,
-    mood: Arc<Mood>,
-}
-
-pub(crate) struct Fake {
-    pub(crate) addr: SocketAddr,
-    service: Service,
-}
-
-impl Fake {
-    /// Serves until the test process ends.
-    pub(crate) fn start() -> Self {
-        let service = Service::default();
-        let (started, addr) = mpsc::channel();
-        let serving = service.clone();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                started.send(listener.local_addr().unwrap()).unwrap();
-                let (reporter, health) = tonic_health::server::health_reporter();
-                reporter.set_serving::<QueueServiceServer<Service>>().await;
-                let mut server = Server::builder();
-                let router = server
-                    .add_service(health)
-                    .add_service(AdminServiceServer::new(serving.clone()))
-                    .add_service(ClusterServiceServer::new(serving.clone()))
-                    .add_service(KvServiceServer::new(serving.clone()))
-                    .add_service(QueueServiceServer::new(serving));
-                router
-                    .serve_with_incoming(TcpListenerStream::new(listener))
-                    .await
-                    .unwrap();
-            });
-        });
-        Self {
-            addr: addr.recv().unwrap(),
-            service,
-        }
-    }
-
-    /// Starts with messages to deliver.
-    pub(crate) fn with(payloads: &[&'static [u8]]) -> Self {
-        let fake = Self::start();
-        *fake.service.deliveries.lock().unwrap() = payloads
-            .iter()
-            .zip(1u8..)
-            .map(|(payload, n)| Delivery {
-                delivery_token: vec![n].into(),
-                message_id: vec![n; 16].into(),
-                payload: Bytes::from_static(payload),
-                headers: [("k".to_owned(), "v".to_owned())].into(),
-                ..Delivery::default()
-            })
-            .collect();
-        fake
-    }
-
-    pub(crate) fn asked(&self) -> std::sync::MutexGuard<'_, Asked> {
-        self.service.asked.lock().unwrap()
-    }
-
-    /// Refuses every message of a stream from now on.
-    pub(crate) fn refuse_all(&self) {
-        self.service.mood.refuse_all.store(true, Ordering::Relaxed);
-    }
-
-    /// Refuses every publish from now on, for want of the right key.
-    pub(crate) fn want_key(&self) {
-        self.service.mood.want_key.store(true, Ordering::Relaxed);
-    }
-
-    /// A purge of the queue "slow" is not answered before this.
-    pub(crate) fn finish_slow_purge(&self) {
-        self.service.mood.slow_purge.notify_one();
-    }
-
-    /// What is to be delivered has no tokens, as what is peeked at.
-    pub(crate) fn forget_tokens(&mut self) {
-        for delivery in self.service.deliveries.lock().unwrap().iter_mut() {
-            delivery.delivery_token.clear();
-        }
-    }
-
-    /// Runs `boltq` against this server.
-    pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        run(boltq(args).env("BOLTQ_ADDR", self.addr.to_string()), b"")
-    }
-
-    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Ran {
-        run(boltq(args).env("BOLTQ_ADDR", self.addr.to_string()), input)
-    }
-}
-
-/// `boltq` with an environment that does not depend on that of the test.
-pub(crate) fn boltq(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_boltq"));
-    command.args(args).env_clear();
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-/// How a command ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-pub(crate) fn run(command: &mut Command, input: &[u8]) -> Ran {
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    Ran {
-        code: status.code(),
-        stdout: String::from_utf8(stdout).unwrap(),
-        stderr: String::from_utf8(stderr).unwrap(),
-    }
-}
+use super::{Answer, BREAK, REFUSED, Service};
 
 fn not_found(queue: &str) -> Status {
     let info = ErrorDetails::with_error_info("QUEUE_NOT_FOUND", "boltq", std::collections::HashMap::new());
@@ -230,8 +39,6 @@ fn settle(ids: &[Bytes]) -> (u32, Vec<SettleFailure>) {
         .collect();
     ((ids.len() - failures.len()) as u32, failures)
 }
-
-type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl QueueService for Service {
@@ -504,7 +311,7 @@ impl QueueService for Service {
 }
 
 impl Service {
-    fn looked(&self, linearizable: bool) {
+    pub(super) fn looked(&self, linearizable: bool) {
         self.asked.lock().unwrap().linearizable.push(linearizable);
     }
 
@@ -533,73 +340,5 @@ impl Service {
             Event::Nack(_) | Event::Extend(_) => unreachable!("no command sends it"),
         };
         let _ = responses.send(Ok(response));
-    }
-}
-
-#[tonic::async_trait]
-impl AdminService for Service {
-    async fn get_stats(&self, request: Request<GetStatsRequest>) -> Answer<GetStatsResponse> {
-        self.looked(request.into_inner().linearizable);
-        Ok(Response::new(GetStatsResponse {
-            queues: BTreeMap::from([("email_jobs".to_owned(), 3)]),
-            dead_letters: BTreeMap::from([("email_jobs_dead_letter".to_owned(), 1)]),
-            published: 4,
-            uptime: Some(prost_types::Duration {
-                seconds: 12,
-                nanos: 500_000_000,
-            }),
-            version: "0.1.0".into(),
-            storage: Some(StorageStats {
-                mode: "disk".into(),
-                bytes: 33_554_432,
-                writable: true,
-            }),
-            ..GetStatsResponse::default()
-        }))
-    }
-}
-
-fn member(name: &str, voter: bool) -> Node {
-    Node {
-        node_id: name.to_owned(),
-        raft_address: format!("{name}:9100"),
-        voter,
-        ..Node::default()
-    }
-}
-
-#[tonic::async_trait]
-impl ClusterService for Service {
-    async fn join(&self, request: Request<JoinRequest>) -> Answer<JoinResponse> {
-        let request = request.into_inner();
-        let node = Some(member("n4", !request.non_voter));
-        self.asked.lock().unwrap().joined.push(request);
-        let groups = vec!["meta".to_owned(), "queue".to_owned()];
-        Ok(Response::new(JoinResponse { node, groups }))
-    }
-
-    async fn leave(&self, request: Request<LeaveRequest>) -> Answer<LeaveResponse> {
-        let node = request.into_inner().node_id;
-        if node == "n9" {
-            let info = ErrorDetails::with_error_info("NODE_NOT_FOUND", "boltq", std::collections::HashMap::new());
-            let text = format!("node {node:?} is not in the cluster");
-            return Err(Status::with_error_details(Code::NotFound, text, info));
-        }
-        self.asked.lock().unwrap().left.push(node);
-        let groups = vec!["meta".to_owned(), "queue".to_owned()];
-        Ok(Response::new(LeaveResponse { groups }))
-    }
-
-    async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<GetStatusResponse> {
-        Ok(Response::new(GetStatusResponse::default()))
-    }
-
-    async fn transfer_leadership(
-        &self,
-        request: Request<TransferLeadershipRequest>,
-    ) -> Answer<TransferLeadershipResponse> {
-        self.asked.lock().unwrap().transferred.push(request.into_inner());
-        let leader = Some(member("n2", true));
-        Ok(Response::new(TransferLeadershipResponse { leader }))
     }
 }

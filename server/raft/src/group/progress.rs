@@ -1,0 +1,60 @@
+//! What a group counts, and what its tasks tell each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+use crate::standing::Standing;
+use crate::starving::Intake;
+
+/// What happened in a group so far.
+pub(crate) struct Progress {
+    pub(crate) applied_entries: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) leader_changes: AtomicU64,
+    pub(crate) checkpoint_interval_bytes: u64,
+    pub(crate) checkpoint_interval_entries: u64,
+    /// The leader was heard last.
+    pub(crate) heard: Mutex<Instant>,
+    /// openraft ended, be it that it was stopped.
+    pub(crate) ended: Notify,
+    pub(crate) checkpoint_due: Notify,
+    pub(crate) metrics: Metrics,
+    pub(crate) intake: Arc<Intake>,
+    /// See [`Group::too_few_have_room`].
+    pub(crate) too_few_have_room: AtomicBool,
+    /// Held while a member that asked for a snapshot is sent one.
+    pub(crate) feeding: tokio::sync::Mutex<()>,
+    /// openraft waits since then for the log to have room.
+    pub(crate) waits_for_room: Mutex<Option<Instant>>,
+    /// What keeps this node from leading.
+    pub(crate) standing: watch::Sender<Standing>,
+    /// Whether the handler was told that this node leads.
+    pub(crate) leading: watch::Sender<bool>,
+}
+
+impl Progress {
+    pub(crate) fn new(checkpoint_interval_bytes: u64, checkpoint_interval_entries: u64) -> Self {
+        Self {
+            applied_entries: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            leader_changes: AtomicU64::new(0),
+            checkpoint_interval_bytes,
+            checkpoint_interval_entries,
+            heard: Mutex::new(Instant::now()),
+            ended: Notify::new(),
+            checkpoint_due: Notify::new(),
+            metrics: Metrics::default(),
+            intake: Arc::default(),
+            too_few_have_room: AtomicBool::new(false),
+            feeding: tokio::sync::Mutex::default(),
+            waits_for_room: Mutex::default(),
+            standing: watch::Sender::new(Standing::Fit),
+            leading: watch::Sender::new(false),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a node finds of its own: its log, who it is, and how it parted from its cluster. And how the configuration says that
+//! it is to be used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boltq_core::NodeId;
+use boltq_log::{Log, LogConfig, OsFiles, RaftState, Storage, SyncPolicy};
+use boltq_queue::Settings;
+
+use super::NodeError;
+use crate::cluster::Departure;
+use crate::config::{Config, StorageMode, StorageSync};
+use crate::identity;
+use crate::service::random;
+
+/// Proposals that may be on their way at most, in bytes.
+const PROPOSAL_BYTES_MAX: usize = 32 << 20;
+
+/// Opens the log of the queue plane, on a thread that may block, and finds out who this node is.
+pub(super) async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError> {
+    let data_dir = config.storage.data_dir.clone();
+    let log_dir = data_dir.join("queue");
+    let disk = config.storage.mode == StorageMode::Disk;
+    let log_config = LogConfig {
+        storage: if disk {
+            Storage::Disk { dir: log_dir.clone() }
+        } else {
+            Storage::Memory
+        },
+        sync: match config.storage.sync {
+            StorageSync::Always => SyncPolicy::Always,
+            StorageSync::Interval(every) => SyncPolicy::Interval(every),
+            StorageSync::Never => SyncPolicy::Never,
+        },
+        wal_file_bytes: config.storage.wal_file_bytes,
+        cache_bytes: config.storage.cache_bytes,
+        compaction_threshold: config.storage.compaction_threshold_bytes,
+        ..LogConfig::default()
+    };
+    tokio::task::spawn_blocking(move || {
+        let known = if disk {
+            identity::load(&data_dir, &log_dir)?
+        } else {
+            None
+        };
+        let log_config = LogConfig {
+            existing: known.is_some(),
+            ..log_config
+        };
+        let log = Log::open(log_config, Arc::new(OsFiles))?;
+        let node = if disk {
+            identity::keep(&data_dir, &log_dir, known, is_new(&log), random())?
+        } else {
+            NodeId(random().max(1))
+        };
+        Ok((log, node))
+    })
+    .await?
+}
+
+/// Whether nothing was ever written to it.
+fn is_new(log: &Log) -> bool {
+    let state = |group| log.group(group).raft_state();
+    log.groups()
+        .into_iter()
+        .map(state)
+        .all(|state| state == RaftState::default())
+}
+
+/// How this node parted from its cluster the last time, if it did.
+pub(super) async fn departure(config: &Config) -> Result<Departure, NodeError> {
+    let dir = (config.storage.mode == StorageMode::Disk).then(|| config.storage.data_dir.clone());
+    let loaded = tokio::task::spawn_blocking(move || Departure::load(dir)).await?;
+    loaded.map_err(|source| NodeError::Departure {
+        path: config.storage.data_dir.clone(),
+        source,
+    })
+}
+
+/// What may be on its way into the log. The log learns that the device is full when a file ends and there is no next one:
+/// what was admitted by then has to fit into a file that is not used up yet.
+pub(super) fn proposal_bytes_max(config: &Config) -> usize {
+    let bytes = config.storage.wal_file_bytes * 3 / 8;
+    usize::try_from(bytes).unwrap_or(usize::MAX).min(PROPOSAL_BYTES_MAX)
+}
+
+pub(super) fn settings(config: &Config) -> Settings {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Settings {
+        max_retry: config.queue.retries_max,
+        backoff_first_ms: millis(config.queue.retry_backoff),
+        backoff_max_ms: millis(config.queue.retry_backoff_max),
+        ack_timeout_ms: millis(config.queue.ack_timeout),
+        dedup_ttl_ms: millis(config.queue.dedup_ttl),
+        dedup_keys_max: config.queue.dedup_max_keys,
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use boltq_tests::harness::binary::{BinaryClient, Frame, command, frame, status};
-use boltq_tests::harness::library::{Asked, Habits, Lockstep, Positional};
+use boltq_tests::harness::library::{Habits, Lockstep, Positional};
 use boltq_tests::harness::{Server, ServerOptions, eventually};
 use serde_json::{Value, json};
 
@@ -96,86 +96,6 @@ fn a_subscription_that_times_out_and_comes_back_misses_nothing_and_repeats_nothi
             json!({"quiet": 1}),
             "the connections that were left have none"
         );
-    }
-}
-
-#[test]
-fn sixty_four_connections_pipeline_and_each_gets_its_own_answers_by_position() {
-    const CONNECTIONS: u64 = 64;
-    const ROUNDS: u64 = 8;
-    let server = locked(&ServerOptions::memory());
-    let libraries: Vec<Positional> = (0..CONNECTIONS).map(|_| Positional::new(habits(&server))).collect();
-    std::thread::scope(|scope| {
-        for (number, library) in (0..).zip(&libraries) {
-            scope.spawn(move || pipeline(library, number, ROUNDS));
-        }
-    });
-    // Durable subscriptions get what the others published last.
-    eventually(PATIENCE, "nothing is left", || {
-        let stats = libraries[0]
-            .request(command::STATS, &Value::Null)
-            .expect("an answer")
-            .ok();
-        let queues = stats["Queues"].as_object().expect("an object").values();
-        let left: u64 = queues.filter_map(Value::as_u64).sum();
-        (left == 0 && stats["PendingCount"] == 0).then_some(())
-    });
-    for library in &libraries {
-        assert_eq!((library.connections(), library.strays()), (1, 0));
-    }
-}
-
-/// Everything is sent before the first answer is looked at.
-fn pipeline(library: &Positional, number: u64, rounds: u64) {
-    let queue = format!("q{number}");
-    let id = format!("s{number}");
-    // Those that are not durable may lose pushes.
-    let durable = number.is_multiple_of(16);
-    until(|| library.subscribe("all", &id, durable)).ok();
-    until(|| library.request(command::CONFIRM_SELECT, &json!({}))).ok();
-    let start = |code, body: Value| library.start(code, &body).expect("a connection");
-    let asked: Vec<[Asked; 4]> = (0..rounds)
-        .map(|round| {
-            [
-                start(
-                    command::PUBLISH,
-                    json!({"topic": queue, "payload": json!({"n": round}).to_string()}),
-                ),
-                start(command::PUBLISH, json!({"topic": "", "payload": round})),
-                start(command::CONSUME, json!({"topic": queue})),
-                start(command::PUBLISH_TOPIC, json!({"topic": "all", "payload": number})),
-            ]
-        })
-        .collect();
-    let mut acks = Vec::new();
-    for (round, asked) in (0..rounds).zip(asked) {
-        let [published, refused, taken, told] = asked.map(|asked| asked.wait().expect("an answer"));
-        let (published, taken, told) = (published.ok(), taken.ok(), told.ok());
-        assert_eq!(
-            (&published["topic"], &published["seq_no"]),
-            (&json!(queue), &json!(2 * round + 1))
-        );
-        assert_eq!(refused.error(), "topic is required");
-        assert_eq!(taken["id"], published["id"]);
-        assert_eq!(
-            taken["payload"],
-            json!({"n": round}).to_string(),
-            "JSON in a string stays a string"
-        );
-        assert_eq!(
-            (&told["topic"], &told["seq_no"]),
-            (&json!("all"), &json!(2 * round + 2))
-        );
-        acks.push(start(command::ACK, json!({"id": taken["id"]})));
-    }
-    for ack in acks {
-        assert_eq!(ack.wait().expect("an answer").ok(), json!({"status": "acked"}));
-    }
-    let mut told = 0;
-    while durable && told < rounds {
-        let push = library.push(PATIENCE).expect("a push");
-        assert_eq!((&push["topic"], &push["subscriber_id"]), (&json!("all"), &json!(id)));
-        told += u64::from(push["payload"] == number);
     }
 }
 

@@ -128,7 +128,12 @@ impl Positional {
     /// As for [`Positional::request`]; it is subscribed with the next connection then.
     pub fn subscribe(&self, topic: &str, id: &str, durable: bool) -> io::Result<Frame> {
         let asked = self.request(command::CONSUME, &json!({"topic": topic, "id": id, "durable": durable}));
-        lock(&self.shared.subscriptions).push((topic.to_owned(), id.to_owned()));
+        let subscription = (topic.to_owned(), id.to_owned());
+        let mut subscriptions = lock(&self.shared.subscriptions);
+        // Once, however often it is asked for.
+        if !subscriptions.contains(&subscription) {
+            subscriptions.push(subscription);
+        }
         asked
     }
 

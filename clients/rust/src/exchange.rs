@@ -115,19 +115,22 @@ impl Exchanges {
         Ok(self.client.caller().call(Repeat::Always, request, make).await?.removed)
     }
 
-    /// Publishes a message, without delay and time to live. It is not repeated if it may have been published.
+    /// Publishes a message, without delay and time to live. Without an idempotency key it is not repeated if
+    /// it may have been published.
     ///
     /// # Errors
     /// `EXCHANGE_NOT_FOUND`, `QUEUE_FULL`; others see [`Error`](crate::Error), and
     /// [`Error::is_outcome_unknown`](crate::Error::is_outcome_unknown).
     pub async fn publish(&self, exchange: &str, routing_key: &str, message: impl Into<Message>) -> Result<Routed> {
+        let message = message.into();
+        let repeat = message.repeat();
         let request = proto::PublishRequest {
             exchange: exchange.to_owned(),
             routing_key: routing_key.to_owned(),
-            message: Some(message.into().wire),
+            message: Some(message.wire),
         };
         let make = |channel, request| async move { service(channel).publish(request).await };
-        let answer = self.client.caller().call(Repeat::IfNotDone, request, make).await?;
+        let answer = self.client.caller().call(repeat, request, make).await?;
         Ok(Routed {
             id: MessageId(answer.message_id),
             queues: answer.routed,

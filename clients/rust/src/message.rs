@@ -7,6 +7,7 @@ use std::time::Duration;
 use boltq_proto::r#type::v1 as wire;
 use bytes::Bytes;
 
+use crate::net::Repeat;
 use crate::wire::{duration, hex};
 
 /// A message to publish: a payload, and what may go with it.
@@ -81,7 +82,8 @@ impl Message {
     }
 
     /// A message with the same key is not stored in the queue again for `queue.dedup_ttl`: the answer is the id of the first one.
-    /// Up to 200 bytes. By default the client gives one to publishes to queues; see
+    /// The same holds for publishes to a topic, and to an exchange with the same routing key. Up to 200 bytes. By default the client gives one
+    /// to publishes to queues; see
     /// [`ClientBuilder::idempotent_publishes`](crate::ClientBuilder::idempotent_publishes).
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
@@ -100,6 +102,16 @@ impl Message {
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.wire.payload
+    }
+}
+
+impl Message {
+    /// With a key it can be published again whatever became of the first time.
+    pub(crate) fn repeat(&self) -> Repeat {
+        match self.wire.idempotency_key.is_empty() {
+            true => Repeat::IfNotDone,
+            false => Repeat::Always,
+        }
     }
 }
 

@@ -79,17 +79,20 @@ impl Topic {
         &self.name
     }
 
-    /// Publishes one message, without delay. It is not repeated if it may have been published.
+    /// Publishes one message, without delay. Without an idempotency key it is not repeated if it may have
+    /// been published.
     ///
     /// # Errors
     /// See [`Error`](crate::Error), and [`Error::is_outcome_unknown`](crate::Error::is_outcome_unknown).
     pub async fn publish(&self, message: impl Into<Message>) -> Result<TopicPublished> {
+        let message = message.into();
+        let repeat = message.repeat();
         let request = proto::PublishRequest {
             topic: self.name.clone(),
-            message: Some(message.into().wire),
+            message: Some(message.wire),
         };
         let make = |channel, request| async move { service(channel).publish(request).await };
-        let answer = self.client.caller().call(Repeat::IfNotDone, request, make).await?;
+        let answer = self.client.caller().call(repeat, request, make).await?;
         Ok(TopicPublished {
             id: MessageId(answer.message_id),
             durable_subscriptions: answer.durable_subscriptions,

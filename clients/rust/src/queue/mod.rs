@@ -57,19 +57,16 @@ impl Queue {
     /// # Errors
     /// `QUEUE_FULL`, `STORAGE_FULL` and `IDEMPOTENCY_KEYS_FULL` can be tried again later; others see [`Error`](crate::Error).
     pub async fn publish(&self, message: impl Into<Message>) -> Result<MessageId> {
-        let mut message = message.into().wire;
-        if message.idempotency_key.is_empty()
+        let mut message: Message = message.into();
+        if message.wire.idempotency_key.is_empty()
             && let Some(key) = self.caller().idempotency_key(None)
         {
-            message.idempotency_key = key;
+            message.wire.idempotency_key = key;
         }
-        let repeat = match message.idempotency_key.is_empty() {
-            true => Repeat::IfNotDone,
-            false => Repeat::Always,
-        };
+        let repeat = message.repeat();
         let request = proto::PublishRequest {
             queue: self.name.clone(),
-            message: Some(message),
+            message: Some(message.wire),
         };
         let make = |channel, request| async move { service(channel).publish(request).await };
         let answer = self.caller().call(repeat, request, make).await?;

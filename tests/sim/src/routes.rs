@@ -153,9 +153,9 @@ async fn publish_there(queues: &Queues, route: Route, payload: &[u8], ttl_ms: u6
     let mut batch = queues.routed_batch()?;
     let none = std::iter::empty();
     match route {
-        Route::Topic => batch.push_topic(TOPIC, &message, none)?,
-        Route::Fanout => batch.push_exchange(FANOUT, "", &message, none)?,
-        Route::Direct(key) => batch.push_exchange(DIRECT, key, &message, none)?,
+        Route::Topic => batch.push_topic(TOPIC, None, &message, none)?,
+        Route::Fanout => batch.push_exchange(FANOUT, "", None, &message, none)?,
+        Route::Direct(key) => batch.push_exchange(DIRECT, key, None, &message, none)?,
     }
     let routed = batch.publish().await?.pop().unwrap_or(Err(ServiceError::Stopped))?;
     Ok(routed.queues)

@@ -60,7 +60,7 @@ fn copies_expire_at_their_time_and_not_before_on_this_leader_and_the_next() {
     }));
     for queue in ["q", "p"] {
         fixture.apply(&written(|out| {
-            command::bind(out, "e", queue, "", &HeaderRule::default())
+            command::bind(out, "e", queue, "", &HeaderRule::default());
         }));
     }
     let until = fixture.now.plus(60_000);

@@ -68,7 +68,7 @@ fn with_exchange() -> Fixture {
 
 fn bind(fixture: &mut Fixture, queue: &str) {
     fixture.apply(&written(|out| {
-        command::bind(out, "e", queue, "", &HeaderRule::default())
+        command::bind(out, "e", queue, "", &HeaderRule::default());
     }));
 }
 

@@ -18,7 +18,8 @@ build() {
     local target
     target="$(realpath -m "${CARGO_TARGET_DIR:-target}")/debug"
     if [[ -z "${BOLTQ_SERVER_BIN:-}" ]]; then
-        cargo build -p boltq-server --bin boltq-server
+        # The packages that the harness of the tests names, so that nothing is compiled twice.
+        cargo build -p boltq-server -p boltq-cli
         export BOLTQ_SERVER_BIN="$target/boltq-server"
     fi
     if [[ -z "${BOLTQ_TESTBED_BIN:-}" ]]; then

@@ -22,6 +22,828 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type QueueOrder int32
+
+const (
+	// As QUEUE_ORDER_DEPTH.
+	QueueOrder_QUEUE_ORDER_UNSPECIFIED QueueOrder = 0
+	// The most messages first: ready, leased and delayed ones.
+	QueueOrder_QUEUE_ORDER_DEPTH QueueOrder = 1
+	// Those first whose number of messages changes fastest, up or down; where nothing is known of that yet, as QUEUE_ORDER_DEPTH.
+	QueueOrder_QUEUE_ORDER_CHANGE QueueOrder = 2
+	// In the byte order of their names.
+	QueueOrder_QUEUE_ORDER_NAME QueueOrder = 3
+)
+
+// Enum value maps for QueueOrder.
+var (
+	QueueOrder_name = map[int32]string{
+		0: "QUEUE_ORDER_UNSPECIFIED",
+		1: "QUEUE_ORDER_DEPTH",
+		2: "QUEUE_ORDER_CHANGE",
+		3: "QUEUE_ORDER_NAME",
+	}
+	QueueOrder_value = map[string]int32{
+		"QUEUE_ORDER_UNSPECIFIED": 0,
+		"QUEUE_ORDER_DEPTH":       1,
+		"QUEUE_ORDER_CHANGE":      2,
+		"QUEUE_ORDER_NAME":        3,
+	}
+)
+
+func (x QueueOrder) Enum() *QueueOrder {
+	p := new(QueueOrder)
+	*p = x
+	return p
+}
+
+func (x QueueOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueueOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_boltq_admin_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (QueueOrder) Type() protoreflect.EnumType {
+	return &file_boltq_admin_v1_admin_proto_enumTypes[0]
+}
+
+func (x QueueOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueueOrder.Descriptor instead.
+func (QueueOrder) EnumDescriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+type GetOverviewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in GetStatsRequest.
+	Linearizable  bool            `protobuf:"varint,1,opt,name=linearizable,proto3" json:"linearizable,omitempty"`
+	Queues        *QueueSelection `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverviewRequest) Reset() {
+	*x = GetOverviewRequest{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverviewRequest) ProtoMessage() {}
+
+func (x *GetOverviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverviewRequest.ProtoReflect.Descriptor instead.
+func (*GetOverviewRequest) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetOverviewRequest) GetLinearizable() bool {
+	if x != nil {
+		return x.Linearizable
+	}
+	return false
+}
+
+func (x *GetOverviewRequest) GetQueues() *QueueSelection {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type GetOverviewResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without anything that needs a look before: rates and changes are unset.
+	Overview      *Overview `protobuf:"bytes,1,opt,name=overview,proto3" json:"overview,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverviewResponse) Reset() {
+	*x = GetOverviewResponse{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverviewResponse) ProtoMessage() {}
+
+func (x *GetOverviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverviewResponse.ProtoReflect.Descriptor instead.
+func (*GetOverviewResponse) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetOverviewResponse) GetOverview() *Overview {
+	if x != nil {
+		return x.Overview
+	}
+	return nil
+}
+
+type WatchOverviewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time between two of them, 100 ms-1 h. Unset: 1 s.
+	Interval      *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	Queues        *QueueSelection      `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOverviewRequest) Reset() {
+	*x = WatchOverviewRequest{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOverviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOverviewRequest) ProtoMessage() {}
+
+func (x *WatchOverviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOverviewRequest.ProtoReflect.Descriptor instead.
+func (*WatchOverviewRequest) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WatchOverviewRequest) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *WatchOverviewRequest) GetQueues() *QueueSelection {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type WatchOverviewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overview      *Overview              `protobuf:"bytes,1,opt,name=overview,proto3" json:"overview,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOverviewResponse) Reset() {
+	*x = WatchOverviewResponse{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOverviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOverviewResponse) ProtoMessage() {}
+
+func (x *WatchOverviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOverviewResponse.ProtoReflect.Descriptor instead.
+func (*WatchOverviewResponse) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WatchOverviewResponse) GetOverview() *Overview {
+	if x != nil {
+		return x.Overview
+	}
+	return nil
+}
+
+// Which queues an overview has. Totals are over all of them whatever is chosen.
+type QueueSelection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Queues at most, 1-1,000. 0 counts as 100.
+	Max uint32 `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`
+	// Which come first.
+	Order QueueOrder `protobuf:"varint,2,opt,name=order,proto3,enum=boltq.admin.v1.QueueOrder" json:"order,omitempty"`
+	// Only queues with this text in their name, byte by byte. Empty, the default: all.
+	NameContains  string `protobuf:"bytes,3,opt,name=name_contains,json=nameContains,proto3" json:"name_contains,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueSelection) Reset() {
+	*x = QueueSelection{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueSelection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueSelection) ProtoMessage() {}
+
+func (x *QueueSelection) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueSelection.ProtoReflect.Descriptor instead.
+func (*QueueSelection) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QueueSelection) GetMax() uint32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *QueueSelection) GetOrder() QueueOrder {
+	if x != nil {
+		return x.Order
+	}
+	return QueueOrder_QUEUE_ORDER_UNSPECIFIED
+}
+
+func (x *QueueSelection) GetNameContains() string {
+	if x != nil {
+		return x.NameContains
+	}
+	return ""
+}
+
+// A node, its data and its cluster at one moment. Each queue is looked at once, so figures of different queues may be some
+// milliseconds apart.
+type Overview struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "ok"; "storage_full": publishes are refused; "no_leader": nobody is known to lead the queues; "removed": the node was
+	// removed from its cluster.
+	Health string `protobuf:"bytes,1,opt,name=health,proto3" json:"health,omitempty"`
+	// For example "0.1.0".
+	Version string               `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Uptime  *durationpb.Duration `protobuf:"bytes,3,opt,name=uptime,proto3" json:"uptime,omitempty"`
+	Storage *StorageStats        `protobuf:"bytes,4,opt,name=storage,proto3" json:"storage,omitempty"`
+	// Unset without clustering.
+	Leadership *Leadership `protobuf:"bytes,5,opt,name=leadership,proto3" json:"leadership,omitempty"`
+	// Memory of the process that is resident, in bytes. 0: the system does not say.
+	ResidentBytes uint64 `protobuf:"varint,6,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	// Queues, those of dead letters included.
+	QueueCount uint64 `protobuf:"varint,7,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
+	// Messages over all queues but those of dead letters. A node that does not lead counts leased ones as ready.
+	Ready uint64 `protobuf:"varint,8,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Over all queues.
+	Leased uint64 `protobuf:"varint,9,opt,name=leased,proto3" json:"leased,omitempty"`
+	// Over all queues.
+	Delayed uint64 `protobuf:"varint,10,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	// Ready messages in dead-letter queues.
+	DeadLetters uint64         `protobuf:"varint,11,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	Counts      *MessageCounts `protobuf:"bytes,12,opt,name=counts,proto3" json:"counts,omitempty"`
+	// Since the overview before; unset in the first one.
+	Rates *MessageRates `protobuf:"bytes,13,opt,name=rates,proto3" json:"rates,omitempty"`
+	// Those that were chosen, in the order that was asked for.
+	Queues []*QueueOverview `protobuf:"bytes,14,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Queues that could have been chosen.
+	Matching      uint64 `protobuf:"varint,15,opt,name=matching,proto3" json:"matching,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overview) Reset() {
+	*x = Overview{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overview) ProtoMessage() {}
+
+func (x *Overview) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overview.ProtoReflect.Descriptor instead.
+func (*Overview) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Overview) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+func (x *Overview) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Overview) GetUptime() *durationpb.Duration {
+	if x != nil {
+		return x.Uptime
+	}
+	return nil
+}
+
+func (x *Overview) GetStorage() *StorageStats {
+	if x != nil {
+		return x.Storage
+	}
+	return nil
+}
+
+func (x *Overview) GetLeadership() *Leadership {
+	if x != nil {
+		return x.Leadership
+	}
+	return nil
+}
+
+func (x *Overview) GetResidentBytes() uint64 {
+	if x != nil {
+		return x.ResidentBytes
+	}
+	return 0
+}
+
+func (x *Overview) GetQueueCount() uint64 {
+	if x != nil {
+		return x.QueueCount
+	}
+	return 0
+}
+
+func (x *Overview) GetReady() uint64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *Overview) GetLeased() uint64 {
+	if x != nil {
+		return x.Leased
+	}
+	return 0
+}
+
+func (x *Overview) GetDelayed() uint64 {
+	if x != nil {
+		return x.Delayed
+	}
+	return 0
+}
+
+func (x *Overview) GetDeadLetters() uint64 {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return 0
+}
+
+func (x *Overview) GetCounts() *MessageCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *Overview) GetRates() *MessageRates {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *Overview) GetQueues() []*QueueOverview {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *Overview) GetMatching() uint64 {
+	if x != nil {
+		return x.Matching
+	}
+	return 0
+}
+
+// Who answers, and who leads the queues.
+type Leadership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the node that answers.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Name of the node that leads; empty while nobody is known to.
+	LeaderId      string `protobuf:"bytes,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leadership) Reset() {
+	*x = Leadership{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leadership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leadership) ProtoMessage() {}
+
+func (x *Leadership) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
+func (*Leadership) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Leadership) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Leadership) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
+// Messages over all queues since the data directory was created; `consumed` since the start of the node.
+type MessageCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Published     uint64                 `protobuf:"varint,1,opt,name=published,proto3" json:"published,omitempty"`
+	Consumed      uint64                 `protobuf:"varint,2,opt,name=consumed,proto3" json:"consumed,omitempty"`
+	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"`
+	Nacked        uint64                 `protobuf:"varint,4,opt,name=nacked,proto3" json:"nacked,omitempty"`
+	Expired       uint64                 `protobuf:"varint,5,opt,name=expired,proto3" json:"expired,omitempty"`
+	DeadLettered  uint64                 `protobuf:"varint,6,opt,name=dead_lettered,json=deadLettered,proto3" json:"dead_lettered,omitempty"`
+	Dropped       uint64                 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	Rejected      uint64                 `protobuf:"varint,8,opt,name=rejected,proto3" json:"rejected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageCounts) Reset() {
+	*x = MessageCounts{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageCounts) ProtoMessage() {}
+
+func (x *MessageCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageCounts.ProtoReflect.Descriptor instead.
+func (*MessageCounts) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MessageCounts) GetPublished() uint64 {
+	if x != nil {
+		return x.Published
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetConsumed() uint64 {
+	if x != nil {
+		return x.Consumed
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetAcked() uint64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetNacked() uint64 {
+	if x != nil {
+		return x.Nacked
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetExpired() uint64 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetDeadLettered() uint64 {
+	if x != nil {
+		return x.DeadLettered
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetRejected() uint64 {
+	if x != nil {
+		return x.Rejected
+	}
+	return 0
+}
+
+// Messages per second over all queues.
+type MessageRates struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Published     float64                `protobuf:"fixed64,1,opt,name=published,proto3" json:"published,omitempty"`
+	Consumed      float64                `protobuf:"fixed64,2,opt,name=consumed,proto3" json:"consumed,omitempty"`
+	Acked         float64                `protobuf:"fixed64,3,opt,name=acked,proto3" json:"acked,omitempty"`
+	Nacked        float64                `protobuf:"fixed64,4,opt,name=nacked,proto3" json:"nacked,omitempty"`
+	Expired       float64                `protobuf:"fixed64,5,opt,name=expired,proto3" json:"expired,omitempty"`
+	DeadLettered  float64                `protobuf:"fixed64,6,opt,name=dead_lettered,json=deadLettered,proto3" json:"dead_lettered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageRates) Reset() {
+	*x = MessageRates{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageRates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageRates) ProtoMessage() {}
+
+func (x *MessageRates) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageRates.ProtoReflect.Descriptor instead.
+func (*MessageRates) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MessageRates) GetPublished() float64 {
+	if x != nil {
+		return x.Published
+	}
+	return 0
+}
+
+func (x *MessageRates) GetConsumed() float64 {
+	if x != nil {
+		return x.Consumed
+	}
+	return 0
+}
+
+func (x *MessageRates) GetAcked() float64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *MessageRates) GetNacked() float64 {
+	if x != nil {
+		return x.Nacked
+	}
+	return 0
+}
+
+func (x *MessageRates) GetExpired() float64 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
+}
+
+func (x *MessageRates) GetDeadLettered() float64 {
+	if x != nil {
+		return x.DeadLettered
+	}
+	return 0
+}
+
+type QueueOverview struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Ready   uint64                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Leased  uint64                 `protobuf:"varint,3,opt,name=leased,proto3" json:"leased,omitempty"`
+	Delayed uint64                 `protobuf:"varint,4,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	// In its dead-letter queue, whether ready or leased.
+	DeadLetters uint64 `protobuf:"varint,5,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	// Consumers that wait or are subscribed, on the node that answers.
+	Consumers uint32 `protobuf:"varint,6,opt,name=consumers,proto3" json:"consumers,omitempty"`
+	// Messages that it has more, or less if negative, per second since the overview before. Unset in the first one.
+	Change        *float64 `protobuf:"fixed64,7,opt,name=change,proto3,oneof" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueOverview) Reset() {
+	*x = QueueOverview{}
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueOverview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueOverview) ProtoMessage() {}
+
+func (x *QueueOverview) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueOverview.ProtoReflect.Descriptor instead.
+func (*QueueOverview) Descriptor() ([]byte, []int) {
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueueOverview) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *QueueOverview) GetReady() uint64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *QueueOverview) GetLeased() uint64 {
+	if x != nil {
+		return x.Leased
+	}
+	return 0
+}
+
+func (x *QueueOverview) GetDelayed() uint64 {
+	if x != nil {
+		return x.Delayed
+	}
+	return 0
+}
+
+func (x *QueueOverview) GetDeadLetters() uint64 {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return 0
+}
+
+func (x *QueueOverview) GetConsumers() uint32 {
+	if x != nil {
+		return x.Consumers
+	}
+	return 0
+}
+
+func (x *QueueOverview) GetChange() float64 {
+	if x != nil && x.Change != nil {
+		return *x.Change
+	}
+	return 0
+}
+
 type GetStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answer has everything in it that was answered before this request was sent, whichever node is asked. UNAVAILABLE
@@ -33,7 +855,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +867,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +880,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetStatsRequest) GetLinearizable() bool {
@@ -99,7 +921,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -111,7 +933,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -124,7 +946,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetStatsResponse) GetQueues() map[string]uint64 {
@@ -246,7 +1068,7 @@ type StorageStats struct {
 
 func (x *StorageStats) Reset() {
 	*x = StorageStats{}
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +1080,7 @@ func (x *StorageStats) String() string {
 func (*StorageStats) ProtoMessage() {}
 
 func (x *StorageStats) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_boltq_admin_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +1093,7 @@ func (x *StorageStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageStats.ProtoReflect.Descriptor instead.
 func (*StorageStats) Descriptor() ([]byte, []int) {
-	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_boltq_admin_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StorageStats) GetMode() string {
@@ -299,7 +1121,70 @@ var File_boltq_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_boltq_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1aboltq/admin/v1/admin.proto\x12\x0eboltq.admin.v1\x1a\x1egoogle/protobuf/duration.proto\"5\n" +
+	"\x1aboltq/admin/v1/admin.proto\x12\x0eboltq.admin.v1\x1a\x1egoogle/protobuf/duration.proto\"p\n" +
+	"\x12GetOverviewRequest\x12\"\n" +
+	"\flinearizable\x18\x01 \x01(\bR\flinearizable\x126\n" +
+	"\x06queues\x18\x02 \x01(\v2\x1e.boltq.admin.v1.QueueSelectionR\x06queues\"K\n" +
+	"\x13GetOverviewResponse\x124\n" +
+	"\boverview\x18\x01 \x01(\v2\x18.boltq.admin.v1.OverviewR\boverview\"\x85\x01\n" +
+	"\x14WatchOverviewRequest\x125\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x126\n" +
+	"\x06queues\x18\x02 \x01(\v2\x1e.boltq.admin.v1.QueueSelectionR\x06queues\"M\n" +
+	"\x15WatchOverviewResponse\x124\n" +
+	"\boverview\x18\x01 \x01(\v2\x18.boltq.admin.v1.OverviewR\boverview\"y\n" +
+	"\x0eQueueSelection\x12\x10\n" +
+	"\x03max\x18\x01 \x01(\rR\x03max\x120\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1a.boltq.admin.v1.QueueOrderR\x05order\x12#\n" +
+	"\rname_contains\x18\x03 \x01(\tR\fnameContains\"\xd4\x04\n" +
+	"\bOverview\x12\x16\n" +
+	"\x06health\x18\x01 \x01(\tR\x06health\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
+	"\x06uptime\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x126\n" +
+	"\astorage\x18\x04 \x01(\v2\x1c.boltq.admin.v1.StorageStatsR\astorage\x12:\n" +
+	"\n" +
+	"leadership\x18\x05 \x01(\v2\x1a.boltq.admin.v1.LeadershipR\n" +
+	"leadership\x12%\n" +
+	"\x0eresident_bytes\x18\x06 \x01(\x04R\rresidentBytes\x12\x1f\n" +
+	"\vqueue_count\x18\a \x01(\x04R\n" +
+	"queueCount\x12\x14\n" +
+	"\x05ready\x18\b \x01(\x04R\x05ready\x12\x16\n" +
+	"\x06leased\x18\t \x01(\x04R\x06leased\x12\x18\n" +
+	"\adelayed\x18\n" +
+	" \x01(\x04R\adelayed\x12!\n" +
+	"\fdead_letters\x18\v \x01(\x04R\vdeadLetters\x125\n" +
+	"\x06counts\x18\f \x01(\v2\x1d.boltq.admin.v1.MessageCountsR\x06counts\x122\n" +
+	"\x05rates\x18\r \x01(\v2\x1c.boltq.admin.v1.MessageRatesR\x05rates\x125\n" +
+	"\x06queues\x18\x0e \x03(\v2\x1d.boltq.admin.v1.QueueOverviewR\x06queues\x12\x1a\n" +
+	"\bmatching\x18\x0f \x01(\x04R\bmatching\"B\n" +
+	"\n" +
+	"Leadership\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tleader_id\x18\x02 \x01(\tR\bleaderId\"\xec\x01\n" +
+	"\rMessageCounts\x12\x1c\n" +
+	"\tpublished\x18\x01 \x01(\x04R\tpublished\x12\x1a\n" +
+	"\bconsumed\x18\x02 \x01(\x04R\bconsumed\x12\x14\n" +
+	"\x05acked\x18\x03 \x01(\x04R\x05acked\x12\x16\n" +
+	"\x06nacked\x18\x04 \x01(\x04R\x06nacked\x12\x18\n" +
+	"\aexpired\x18\x05 \x01(\x04R\aexpired\x12#\n" +
+	"\rdead_lettered\x18\x06 \x01(\x04R\fdeadLettered\x12\x18\n" +
+	"\adropped\x18\a \x01(\x04R\adropped\x12\x1a\n" +
+	"\brejected\x18\b \x01(\x04R\brejected\"\xb5\x01\n" +
+	"\fMessageRates\x12\x1c\n" +
+	"\tpublished\x18\x01 \x01(\x01R\tpublished\x12\x1a\n" +
+	"\bconsumed\x18\x02 \x01(\x01R\bconsumed\x12\x14\n" +
+	"\x05acked\x18\x03 \x01(\x01R\x05acked\x12\x16\n" +
+	"\x06nacked\x18\x04 \x01(\x01R\x06nacked\x12\x18\n" +
+	"\aexpired\x18\x05 \x01(\x01R\aexpired\x12#\n" +
+	"\rdead_lettered\x18\x06 \x01(\x01R\fdeadLettered\"\xd4\x01\n" +
+	"\rQueueOverview\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\x04R\x05ready\x12\x16\n" +
+	"\x06leased\x18\x03 \x01(\x04R\x06leased\x12\x18\n" +
+	"\adelayed\x18\x04 \x01(\x04R\adelayed\x12!\n" +
+	"\fdead_letters\x18\x05 \x01(\x04R\vdeadLetters\x12\x1c\n" +
+	"\tconsumers\x18\x06 \x01(\rR\tconsumers\x12\x1b\n" +
+	"\x06change\x18\a \x01(\x01H\x00R\x06change\x88\x01\x01B\t\n" +
+	"\a_change\"5\n" +
 	"\x0fGetStatsRequest\x12\"\n" +
 	"\flinearizable\x18\x01 \x01(\bR\flinearizable\"\xbf\x05\n" +
 	"\x10GetStatsResponse\x12D\n" +
@@ -328,9 +1213,17 @@ const file_boltq_admin_v1_admin_proto_rawDesc = "" +
 	"\fStorageStats\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1a\n" +
-	"\bwritable\x18\x03 \x01(\bR\bwritable2]\n" +
+	"\bwritable\x18\x03 \x01(\bR\bwritable*n\n" +
+	"\n" +
+	"QueueOrder\x12\x1b\n" +
+	"\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11QUEUE_ORDER_DEPTH\x10\x01\x12\x16\n" +
+	"\x12QUEUE_ORDER_CHANGE\x10\x02\x12\x14\n" +
+	"\x10QUEUE_ORDER_NAME\x10\x032\x95\x02\n" +
 	"\fAdminService\x12M\n" +
-	"\bGetStats\x12\x1f.boltq.admin.v1.GetStatsRequest\x1a .boltq.admin.v1.GetStatsResponseB\xb8\x01\n" +
+	"\bGetStats\x12\x1f.boltq.admin.v1.GetStatsRequest\x1a .boltq.admin.v1.GetStatsResponse\x12V\n" +
+	"\vGetOverview\x12\".boltq.admin.v1.GetOverviewRequest\x1a#.boltq.admin.v1.GetOverviewResponse\x12^\n" +
+	"\rWatchOverview\x12$.boltq.admin.v1.WatchOverviewRequest\x1a%.boltq.admin.v1.WatchOverviewResponse0\x01B\xb8\x01\n" +
 	"\x12com.boltq.admin.v1B\n" +
 	"AdminProtoP\x01Z<github.com/boltq/boltq/clients/go/gen/boltq/admin/v1;adminv1\xa2\x02\x03BAX\xaa\x02\x0eBoltq.Admin.V1\xca\x02\x0eBoltq\\Admin\\V1\xe2\x02\x1aBoltq\\Admin\\V1\\GPBMetadata\xea\x02\x10Boltq::Admin::V1b\x06proto3"
 
@@ -346,27 +1239,55 @@ func file_boltq_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_boltq_admin_v1_admin_proto_rawDescData
 }
 
-var file_boltq_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_boltq_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_boltq_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_boltq_admin_v1_admin_proto_goTypes = []any{
-	(*GetStatsRequest)(nil),     // 0: boltq.admin.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),    // 1: boltq.admin.v1.GetStatsResponse
-	(*StorageStats)(nil),        // 2: boltq.admin.v1.StorageStats
-	nil,                         // 3: boltq.admin.v1.GetStatsResponse.QueuesEntry
-	nil,                         // 4: boltq.admin.v1.GetStatsResponse.DeadLettersEntry
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(QueueOrder)(0),               // 0: boltq.admin.v1.QueueOrder
+	(*GetOverviewRequest)(nil),    // 1: boltq.admin.v1.GetOverviewRequest
+	(*GetOverviewResponse)(nil),   // 2: boltq.admin.v1.GetOverviewResponse
+	(*WatchOverviewRequest)(nil),  // 3: boltq.admin.v1.WatchOverviewRequest
+	(*WatchOverviewResponse)(nil), // 4: boltq.admin.v1.WatchOverviewResponse
+	(*QueueSelection)(nil),        // 5: boltq.admin.v1.QueueSelection
+	(*Overview)(nil),              // 6: boltq.admin.v1.Overview
+	(*Leadership)(nil),            // 7: boltq.admin.v1.Leadership
+	(*MessageCounts)(nil),         // 8: boltq.admin.v1.MessageCounts
+	(*MessageRates)(nil),          // 9: boltq.admin.v1.MessageRates
+	(*QueueOverview)(nil),         // 10: boltq.admin.v1.QueueOverview
+	(*GetStatsRequest)(nil),       // 11: boltq.admin.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),      // 12: boltq.admin.v1.GetStatsResponse
+	(*StorageStats)(nil),          // 13: boltq.admin.v1.StorageStats
+	nil,                           // 14: boltq.admin.v1.GetStatsResponse.QueuesEntry
+	nil,                           // 15: boltq.admin.v1.GetStatsResponse.DeadLettersEntry
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_boltq_admin_v1_admin_proto_depIdxs = []int32{
-	3, // 0: boltq.admin.v1.GetStatsResponse.queues:type_name -> boltq.admin.v1.GetStatsResponse.QueuesEntry
-	4, // 1: boltq.admin.v1.GetStatsResponse.dead_letters:type_name -> boltq.admin.v1.GetStatsResponse.DeadLettersEntry
-	5, // 2: boltq.admin.v1.GetStatsResponse.uptime:type_name -> google.protobuf.Duration
-	2, // 3: boltq.admin.v1.GetStatsResponse.storage:type_name -> boltq.admin.v1.StorageStats
-	0, // 4: boltq.admin.v1.AdminService.GetStats:input_type -> boltq.admin.v1.GetStatsRequest
-	1, // 5: boltq.admin.v1.AdminService.GetStats:output_type -> boltq.admin.v1.GetStatsResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5,  // 0: boltq.admin.v1.GetOverviewRequest.queues:type_name -> boltq.admin.v1.QueueSelection
+	6,  // 1: boltq.admin.v1.GetOverviewResponse.overview:type_name -> boltq.admin.v1.Overview
+	16, // 2: boltq.admin.v1.WatchOverviewRequest.interval:type_name -> google.protobuf.Duration
+	5,  // 3: boltq.admin.v1.WatchOverviewRequest.queues:type_name -> boltq.admin.v1.QueueSelection
+	6,  // 4: boltq.admin.v1.WatchOverviewResponse.overview:type_name -> boltq.admin.v1.Overview
+	0,  // 5: boltq.admin.v1.QueueSelection.order:type_name -> boltq.admin.v1.QueueOrder
+	16, // 6: boltq.admin.v1.Overview.uptime:type_name -> google.protobuf.Duration
+	13, // 7: boltq.admin.v1.Overview.storage:type_name -> boltq.admin.v1.StorageStats
+	7,  // 8: boltq.admin.v1.Overview.leadership:type_name -> boltq.admin.v1.Leadership
+	8,  // 9: boltq.admin.v1.Overview.counts:type_name -> boltq.admin.v1.MessageCounts
+	9,  // 10: boltq.admin.v1.Overview.rates:type_name -> boltq.admin.v1.MessageRates
+	10, // 11: boltq.admin.v1.Overview.queues:type_name -> boltq.admin.v1.QueueOverview
+	14, // 12: boltq.admin.v1.GetStatsResponse.queues:type_name -> boltq.admin.v1.GetStatsResponse.QueuesEntry
+	15, // 13: boltq.admin.v1.GetStatsResponse.dead_letters:type_name -> boltq.admin.v1.GetStatsResponse.DeadLettersEntry
+	16, // 14: boltq.admin.v1.GetStatsResponse.uptime:type_name -> google.protobuf.Duration
+	13, // 15: boltq.admin.v1.GetStatsResponse.storage:type_name -> boltq.admin.v1.StorageStats
+	11, // 16: boltq.admin.v1.AdminService.GetStats:input_type -> boltq.admin.v1.GetStatsRequest
+	1,  // 17: boltq.admin.v1.AdminService.GetOverview:input_type -> boltq.admin.v1.GetOverviewRequest
+	3,  // 18: boltq.admin.v1.AdminService.WatchOverview:input_type -> boltq.admin.v1.WatchOverviewRequest
+	12, // 19: boltq.admin.v1.AdminService.GetStats:output_type -> boltq.admin.v1.GetStatsResponse
+	2,  // 20: boltq.admin.v1.AdminService.GetOverview:output_type -> boltq.admin.v1.GetOverviewResponse
+	4,  // 21: boltq.admin.v1.AdminService.WatchOverview:output_type -> boltq.admin.v1.WatchOverviewResponse
+	19, // [19:22] is the sub-list for method output_type
+	16, // [16:19] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_boltq_admin_v1_admin_proto_init() }
@@ -374,18 +1295,20 @@ func file_boltq_admin_v1_admin_proto_init() {
 	if File_boltq_admin_v1_admin_proto != nil {
 		return
 	}
+	file_boltq_admin_v1_admin_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_boltq_admin_v1_admin_proto_rawDesc), len(file_boltq_admin_v1_admin_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      1,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_boltq_admin_v1_admin_proto_goTypes,
 		DependencyIndexes: file_boltq_admin_v1_admin_proto_depIdxs,
+		EnumInfos:         file_boltq_admin_v1_admin_proto_enumTypes,
 		MessageInfos:      file_boltq_admin_v1_admin_proto_msgTypes,
 	}.Build()
 	File_boltq_admin_v1_admin_proto = out.File

@@ -19,7 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_GetStats_FullMethodName = "/boltq.admin.v1.AdminService/GetStats"
+	AdminService_GetStats_FullMethodName      = "/boltq.admin.v1.AdminService/GetStats"
+	AdminService_GetOverview_FullMethodName   = "/boltq.admin.v1.AdminService/GetOverview"
+	AdminService_WatchOverview_FullMethodName = "/boltq.admin.v1.AdminService/WatchOverview"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -30,6 +32,11 @@ const (
 type AdminServiceClient interface {
 	// Counters and totals of this node.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
+	// Everything at a glance, with the queues that have the most messages or the most to do. Any node answers from what it has.
+	GetOverview(ctx context.Context, in *GetOverviewRequest, opts ...grpc.CallOption) (*GetOverviewResponse, error)
+	// The same at once, and again at each interval until the caller ends the call. A caller that reads slowly gets fewer of them,
+	// each of the moment when it is taken; nothing is kept for it. UNAVAILABLE when the node stops.
+	WatchOverview(ctx context.Context, in *WatchOverviewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOverviewResponse], error)
 }
 
 type adminServiceClient struct {
@@ -50,6 +57,35 @@ func (c *adminServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, 
 	return out, nil
 }
 
+func (c *adminServiceClient) GetOverview(ctx context.Context, in *GetOverviewRequest, opts ...grpc.CallOption) (*GetOverviewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetOverviewResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetOverview_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) WatchOverview(ctx context.Context, in *WatchOverviewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOverviewResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_WatchOverview_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchOverviewRequest, WatchOverviewResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchOverviewClient = grpc.ServerStreamingClient[WatchOverviewResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -58,6 +94,11 @@ func (c *adminServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, 
 type AdminServiceServer interface {
 	// Counters and totals of this node.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
+	// Everything at a glance, with the queues that have the most messages or the most to do. Any node answers from what it has.
+	GetOverview(context.Context, *GetOverviewRequest) (*GetOverviewResponse, error)
+	// The same at once, and again at each interval until the caller ends the call. A caller that reads slowly gets fewer of them,
+	// each of the moment when it is taken; nothing is kept for it. UNAVAILABLE when the node stops.
+	WatchOverview(*WatchOverviewRequest, grpc.ServerStreamingServer[WatchOverviewResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -70,6 +111,12 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
+}
+func (UnimplementedAdminServiceServer) GetOverview(context.Context, *GetOverviewRequest) (*GetOverviewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOverview not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchOverview(*WatchOverviewRequest, grpc.ServerStreamingServer[WatchOverviewResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchOverview not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -110,6 +157,35 @@ func _AdminService_GetStats_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetOverview_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOverviewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetOverview(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetOverview_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetOverview(ctx, req.(*GetOverviewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_WatchOverview_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchOverviewRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchOverview(m, &grpc.GenericServerStream[WatchOverviewRequest, WatchOverviewResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchOverviewServer = grpc.ServerStreamingServer[WatchOverviewResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -121,7 +197,17 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetStats",
 			Handler:    _AdminService_GetStats_Handler,
 		},
+		{
+			MethodName: "GetOverview",
+			Handler:    _AdminService_GetOverview_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchOverview",
+			Handler:       _AdminService_WatchOverview_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "boltq/admin/v1/admin.proto",
 }

@@ -38,9 +38,9 @@ type Message struct {
 	Delay *durationpb.Duration `protobuf:"bytes,5,opt,name=delay,proto3" json:"delay,omitempty"`
 	// Time from receipt, the delay included, until the message is discarded. Unset, zero and negative: never.
 	Ttl *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Makes a publish to a queue repeatable: for `queue.dedup_ttl` (10 minutes) a message with the same key is not stored in that
-	// queue again, and the answer is the id of the first one. Up to 200 bytes. Empty: every publish makes a message. Only for
-	// queues: INVALID_ARGUMENT elsewhere.
+	// Makes a publish repeatable: for `queue.dedup_ttl` (10 minutes) a message with the same key to the same queue, to the same
+	// topic, or to the same exchange with the same routing key, is not stored again, and the answer is that to the first one.
+	// 1-200 bytes. Empty, the default: every publish makes a message.
 	IdempotencyKey string `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Messages of a queue with the same key are delivered in the order of publishing and one at a time: the next one when the one
 	// before is done. 1-200 bytes of UTF-8 without control characters. Empty: none. Only for queues, and not together with

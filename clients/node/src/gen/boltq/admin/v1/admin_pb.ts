@@ -2,8 +2,8 @@
 // @generated from file boltq/admin/v1/admin.proto (package boltq.admin.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
@@ -12,7 +12,420 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file boltq/admin/v1/admin.proto.
  */
 export const file_boltq_admin_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("Chpib2x0cS9hZG1pbi92MS9hZG1pbi5wcm90bxIOYm9sdHEuYWRtaW4udjEiJwoPR2V0U3RhdHNSZXF1ZXN0EhQKDGxpbmVhcml6YWJsZRgBIAEoCCKYBAoQR2V0U3RhdHNSZXNwb25zZRI8CgZxdWV1ZXMYASADKAsyLC5ib2x0cS5hZG1pbi52MS5HZXRTdGF0c1Jlc3BvbnNlLlF1ZXVlc0VudHJ5EkcKDGRlYWRfbGV0dGVycxgCIAMoCzIxLmJvbHRxLmFkbWluLnYxLkdldFN0YXRzUmVzcG9uc2UuRGVhZExldHRlcnNFbnRyeRIPCgdwZW5kaW5nGAMgASgEEg8KB2RlbGF5ZWQYBCABKAQSEQoJcHVibGlzaGVkGAUgASgEEhAKCGNvbnN1bWVkGAYgASgEEg0KBWFja2VkGAcgASgEEg4KBm5hY2tlZBgIIAEoBBIPCgdleHBpcmVkGAkgASgEEhUKDWRlYWRfbGV0dGVyZWQYCiABKAQSKQoGdXB0aW1lGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB3ZlcnNpb24YDCABKAkSLQoHc3RvcmFnZRgNIAEoCzIcLmJvbHRxLmFkbWluLnYxLlN0b3JhZ2VTdGF0cxIPCgdkcm9wcGVkGA4gASgEEhAKCHJlamVjdGVkGA8gASgEGi0KC1F1ZXVlc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEaMgoQRGVhZExldHRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAQ6AjgBIj0KDFN0b3JhZ2VTdGF0cxIMCgRtb2RlGAEgASgJEg0KBWJ5dGVzGAIgASgEEhAKCHdyaXRhYmxlGAMgASgIMl0KDEFkbWluU2VydmljZRJNCghHZXRTdGF0cxIfLmJvbHRxLmFkbWluLnYxLkdldFN0YXRzUmVxdWVzdBogLmJvbHRxLmFkbWluLnYxLkdldFN0YXRzUmVzcG9uc2VCuAEKEmNvbS5ib2x0cS5hZG1pbi52MUIKQWRtaW5Qcm90b1ABWjxnaXRodWIuY29tL2JvbHRxL2JvbHRxL2NsaWVudHMvZ28vZ2VuL2JvbHRxL2FkbWluL3YxO2FkbWludjGiAgNCQViqAg5Cb2x0cS5BZG1pbi5WMcoCDkJvbHRxXEFkbWluXFYx4gIaQm9sdHFcQWRtaW5cVjFcR1BCTWV0YWRhdGHqAhBCb2x0cTo6QWRtaW46OlYxYgZwcm90bzM", [file_google_protobuf_duration]);
+  fileDesc("Chpib2x0cS9hZG1pbi92MS9hZG1pbi5wcm90bxIOYm9sdHEuYWRtaW4udjEiWgoSR2V0T3ZlcnZpZXdSZXF1ZXN0EhQKDGxpbmVhcml6YWJsZRgBIAEoCBIuCgZxdWV1ZXMYAiABKAsyHi5ib2x0cS5hZG1pbi52MS5RdWV1ZVNlbGVjdGlvbiJBChNHZXRPdmVydmlld1Jlc3BvbnNlEioKCG92ZXJ2aWV3GAEgASgLMhguYm9sdHEuYWRtaW4udjEuT3ZlcnZpZXcicwoUV2F0Y2hPdmVydmlld1JlcXVlc3QSKwoIaW50ZXJ2YWwYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLgoGcXVldWVzGAIgASgLMh4uYm9sdHEuYWRtaW4udjEuUXVldWVTZWxlY3Rpb24iQwoVV2F0Y2hPdmVydmlld1Jlc3BvbnNlEioKCG92ZXJ2aWV3GAEgASgLMhguYm9sdHEuYWRtaW4udjEuT3ZlcnZpZXciXwoOUXVldWVTZWxlY3Rpb24SCwoDbWF4GAEgASgNEikKBW9yZGVyGAIgASgOMhouYm9sdHEuYWRtaW4udjEuUXVldWVPcmRlchIVCg1uYW1lX2NvbnRhaW5zGAMgASgJIsUDCghPdmVydmlldxIOCgZoZWFsdGgYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIpCgZ1cHRpbWUYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLQoHc3RvcmFnZRgEIAEoCzIcLmJvbHRxLmFkbWluLnYxLlN0b3JhZ2VTdGF0cxIuCgpsZWFkZXJzaGlwGAUgASgLMhouYm9sdHEuYWRtaW4udjEuTGVhZGVyc2hpcBIWCg5yZXNpZGVudF9ieXRlcxgGIAEoBBITCgtxdWV1ZV9jb3VudBgHIAEoBBINCgVyZWFkeRgIIAEoBBIOCgZsZWFzZWQYCSABKAQSDwoHZGVsYXllZBgKIAEoBBIUCgxkZWFkX2xldHRlcnMYCyABKAQSLQoGY291bnRzGAwgASgLMh0uYm9sdHEuYWRtaW4udjEuTWVzc2FnZUNvdW50cxIrCgVyYXRlcxgNIAEoCzIcLmJvbHRxLmFkbWluLnYxLk1lc3NhZ2VSYXRlcxItCgZxdWV1ZXMYDiADKAsyHS5ib2x0cS5hZG1pbi52MS5RdWV1ZU92ZXJ2aWV3EhAKCG1hdGNoaW5nGA8gASgEIjAKCkxlYWRlcnNoaXASDwoHbm9kZV9pZBgBIAEoCRIRCglsZWFkZXJfaWQYAiABKAkingEKDU1lc3NhZ2VDb3VudHMSEQoJcHVibGlzaGVkGAEgASgEEhAKCGNvbnN1bWVkGAIgASgEEg0KBWFja2VkGAMgASgEEg4KBm5hY2tlZBgEIAEoBBIPCgdleHBpcmVkGAUgASgEEhUKDWRlYWRfbGV0dGVyZWQYBiABKAQSDwoHZHJvcHBlZBgHIAEoBBIQCghyZWplY3RlZBgIIAEoBCJ6CgxNZXNzYWdlUmF0ZXMSEQoJcHVibGlzaGVkGAEgASgBEhAKCGNvbnN1bWVkGAIgASgBEg0KBWFja2VkGAMgASgBEg4KBm5hY2tlZBgEIAEoARIPCgdleHBpcmVkGAUgASgBEhUKDWRlYWRfbGV0dGVyZWQYBiABKAEilgEKDVF1ZXVlT3ZlcnZpZXcSDAoEbmFtZRgBIAEoCRINCgVyZWFkeRgCIAEoBBIOCgZsZWFzZWQYAyABKAQSDwoHZGVsYXllZBgEIAEoBBIUCgxkZWFkX2xldHRlcnMYBSABKAQSEQoJY29uc3VtZXJzGAYgASgNEhMKBmNoYW5nZRgHIAEoAUgAiAEBQgkKB19jaGFuZ2UiJwoPR2V0U3RhdHNSZXF1ZXN0EhQKDGxpbmVhcml6YWJsZRgBIAEoCCKYBAoQR2V0U3RhdHNSZXNwb25zZRI8CgZxdWV1ZXMYASADKAsyLC5ib2x0cS5hZG1pbi52MS5HZXRTdGF0c1Jlc3BvbnNlLlF1ZXVlc0VudHJ5EkcKDGRlYWRfbGV0dGVycxgCIAMoCzIxLmJvbHRxLmFkbWluLnYxLkdldFN0YXRzUmVzcG9uc2UuRGVhZExldHRlcnNFbnRyeRIPCgdwZW5kaW5nGAMgASgEEg8KB2RlbGF5ZWQYBCABKAQSEQoJcHVibGlzaGVkGAUgASgEEhAKCGNvbnN1bWVkGAYgASgEEg0KBWFja2VkGAcgASgEEg4KBm5hY2tlZBgIIAEoBBIPCgdleHBpcmVkGAkgASgEEhUKDWRlYWRfbGV0dGVyZWQYCiABKAQSKQoGdXB0aW1lGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB3ZlcnNpb24YDCABKAkSLQoHc3RvcmFnZRgNIAEoCzIcLmJvbHRxLmFkbWluLnYxLlN0b3JhZ2VTdGF0cxIPCgdkcm9wcGVkGA4gASgEEhAKCHJlamVjdGVkGA8gASgEGi0KC1F1ZXVlc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEaMgoQRGVhZExldHRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAQ6AjgBIj0KDFN0b3JhZ2VTdGF0cxIMCgRtb2RlGAEgASgJEg0KBWJ5dGVzGAIgASgEEhAKCHdyaXRhYmxlGAMgASgIKm4KClF1ZXVlT3JkZXISGwoXUVVFVUVfT1JERVJfVU5TUEVDSUZJRUQQABIVChFRVUVVRV9PUkRFUl9ERVBUSBABEhYKElFVRVVFX09SREVSX0NIQU5HRRACEhQKEFFVRVVFX09SREVSX05BTUUQAzKVAgoMQWRtaW5TZXJ2aWNlEk0KCEdldFN0YXRzEh8uYm9sdHEuYWRtaW4udjEuR2V0U3RhdHNSZXF1ZXN0GiAuYm9sdHEuYWRtaW4udjEuR2V0U3RhdHNSZXNwb25zZRJWCgtHZXRPdmVydmlldxIiLmJvbHRxLmFkbWluLnYxLkdldE92ZXJ2aWV3UmVxdWVzdBojLmJvbHRxLmFkbWluLnYxLkdldE92ZXJ2aWV3UmVzcG9uc2USXgoNV2F0Y2hPdmVydmlldxIkLmJvbHRxLmFkbWluLnYxLldhdGNoT3ZlcnZpZXdSZXF1ZXN0GiUuYm9sdHEuYWRtaW4udjEuV2F0Y2hPdmVydmlld1Jlc3BvbnNlMAFCuAEKEmNvbS5ib2x0cS5hZG1pbi52MUIKQWRtaW5Qcm90b1ABWjxnaXRodWIuY29tL2JvbHRxL2JvbHRxL2NsaWVudHMvZ28vZ2VuL2JvbHRxL2FkbWluL3YxO2FkbWludjGiAgNCQViqAg5Cb2x0cS5BZG1pbi5WMcoCDkJvbHRxXEFkbWluXFYx4gIaQm9sdHFcQWRtaW5cVjFcR1BCTWV0YWRhdGHqAhBCb2x0cTo6QWRtaW46OlYxYgZwcm90bzM", [file_google_protobuf_duration]);
+
+/**
+ * @generated from message boltq.admin.v1.GetOverviewRequest
+ */
+export type GetOverviewRequest = Message<"boltq.admin.v1.GetOverviewRequest"> & {
+  /**
+   * As in GetStatsRequest.
+   *
+   * @generated from field: bool linearizable = 1;
+   */
+  linearizable: boolean;
+
+  /**
+   * @generated from field: boltq.admin.v1.QueueSelection queues = 2;
+   */
+  queues?: QueueSelection | undefined;
+};
+
+/**
+ * Describes the message boltq.admin.v1.GetOverviewRequest.
+ * Use `create(GetOverviewRequestSchema)` to create a new message.
+ */
+export const GetOverviewRequestSchema: GenMessage<GetOverviewRequest> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 0);
+
+/**
+ * @generated from message boltq.admin.v1.GetOverviewResponse
+ */
+export type GetOverviewResponse = Message<"boltq.admin.v1.GetOverviewResponse"> & {
+  /**
+   * Without anything that needs a look before: rates and changes are unset.
+   *
+   * @generated from field: boltq.admin.v1.Overview overview = 1;
+   */
+  overview?: Overview | undefined;
+};
+
+/**
+ * Describes the message boltq.admin.v1.GetOverviewResponse.
+ * Use `create(GetOverviewResponseSchema)` to create a new message.
+ */
+export const GetOverviewResponseSchema: GenMessage<GetOverviewResponse> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 1);
+
+/**
+ * @generated from message boltq.admin.v1.WatchOverviewRequest
+ */
+export type WatchOverviewRequest = Message<"boltq.admin.v1.WatchOverviewRequest"> & {
+  /**
+   * Time between two of them, 100 ms-1 h. Unset: 1 s.
+   *
+   * @generated from field: google.protobuf.Duration interval = 1;
+   */
+  interval?: Duration | undefined;
+
+  /**
+   * @generated from field: boltq.admin.v1.QueueSelection queues = 2;
+   */
+  queues?: QueueSelection | undefined;
+};
+
+/**
+ * Describes the message boltq.admin.v1.WatchOverviewRequest.
+ * Use `create(WatchOverviewRequestSchema)` to create a new message.
+ */
+export const WatchOverviewRequestSchema: GenMessage<WatchOverviewRequest> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 2);
+
+/**
+ * @generated from message boltq.admin.v1.WatchOverviewResponse
+ */
+export type WatchOverviewResponse = Message<"boltq.admin.v1.WatchOverviewResponse"> & {
+  /**
+   * @generated from field: boltq.admin.v1.Overview overview = 1;
+   */
+  overview?: Overview | undefined;
+};
+
+/**
+ * Describes the message boltq.admin.v1.WatchOverviewResponse.
+ * Use `create(WatchOverviewResponseSchema)` to create a new message.
+ */
+export const WatchOverviewResponseSchema: GenMessage<WatchOverviewResponse> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 3);
+
+/**
+ * Which queues an overview has. Totals are over all of them whatever is chosen.
+ *
+ * @generated from message boltq.admin.v1.QueueSelection
+ */
+export type QueueSelection = Message<"boltq.admin.v1.QueueSelection"> & {
+  /**
+   * Queues at most, 1-1,000. 0 counts as 100.
+   *
+   * @generated from field: uint32 max = 1;
+   */
+  max: number;
+
+  /**
+   * Which come first.
+   *
+   * @generated from field: boltq.admin.v1.QueueOrder order = 2;
+   */
+  order: QueueOrder;
+
+  /**
+   * Only queues with this text in their name, byte by byte. Empty, the default: all.
+   *
+   * @generated from field: string name_contains = 3;
+   */
+  nameContains: string;
+};
+
+/**
+ * Describes the message boltq.admin.v1.QueueSelection.
+ * Use `create(QueueSelectionSchema)` to create a new message.
+ */
+export const QueueSelectionSchema: GenMessage<QueueSelection> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 4);
+
+/**
+ * A node, its data and its cluster at one moment. Each queue is looked at once, so figures of different queues may be some
+ * milliseconds apart.
+ *
+ * @generated from message boltq.admin.v1.Overview
+ */
+export type Overview = Message<"boltq.admin.v1.Overview"> & {
+  /**
+   * "ok"; "storage_full": publishes are refused; "no_leader": nobody is known to lead the queues; "removed": the node was
+   * removed from its cluster.
+   *
+   * @generated from field: string health = 1;
+   */
+  health: string;
+
+  /**
+   * For example "0.1.0".
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * @generated from field: google.protobuf.Duration uptime = 3;
+   */
+  uptime?: Duration | undefined;
+
+  /**
+   * @generated from field: boltq.admin.v1.StorageStats storage = 4;
+   */
+  storage?: StorageStats | undefined;
+
+  /**
+   * Unset without clustering.
+   *
+   * @generated from field: boltq.admin.v1.Leadership leadership = 5;
+   */
+  leadership?: Leadership | undefined;
+
+  /**
+   * Memory of the process that is resident, in bytes. 0: the system does not say.
+   *
+   * @generated from field: uint64 resident_bytes = 6;
+   */
+  residentBytes: bigint;
+
+  /**
+   * Queues, those of dead letters included.
+   *
+   * @generated from field: uint64 queue_count = 7;
+   */
+  queueCount: bigint;
+
+  /**
+   * Messages over all queues but those of dead letters. A node that does not lead counts leased ones as ready.
+   *
+   * @generated from field: uint64 ready = 8;
+   */
+  ready: bigint;
+
+  /**
+   * Over all queues.
+   *
+   * @generated from field: uint64 leased = 9;
+   */
+  leased: bigint;
+
+  /**
+   * Over all queues.
+   *
+   * @generated from field: uint64 delayed = 10;
+   */
+  delayed: bigint;
+
+  /**
+   * Ready messages in dead-letter queues.
+   *
+   * @generated from field: uint64 dead_letters = 11;
+   */
+  deadLetters: bigint;
+
+  /**
+   * @generated from field: boltq.admin.v1.MessageCounts counts = 12;
+   */
+  counts?: MessageCounts | undefined;
+
+  /**
+   * Since the overview before; unset in the first one.
+   *
+   * @generated from field: boltq.admin.v1.MessageRates rates = 13;
+   */
+  rates?: MessageRates | undefined;
+
+  /**
+   * Those that were chosen, in the order that was asked for.
+   *
+   * @generated from field: repeated boltq.admin.v1.QueueOverview queues = 14;
+   */
+  queues: QueueOverview[];
+
+  /**
+   * Queues that could have been chosen.
+   *
+   * @generated from field: uint64 matching = 15;
+   */
+  matching: bigint;
+};
+
+/**
+ * Describes the message boltq.admin.v1.Overview.
+ * Use `create(OverviewSchema)` to create a new message.
+ */
+export const OverviewSchema: GenMessage<Overview> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 5);
+
+/**
+ * Who answers, and who leads the queues.
+ *
+ * @generated from message boltq.admin.v1.Leadership
+ */
+export type Leadership = Message<"boltq.admin.v1.Leadership"> & {
+  /**
+   * Name of the node that answers.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Name of the node that leads; empty while nobody is known to.
+   *
+   * @generated from field: string leader_id = 2;
+   */
+  leaderId: string;
+};
+
+/**
+ * Describes the message boltq.admin.v1.Leadership.
+ * Use `create(LeadershipSchema)` to create a new message.
+ */
+export const LeadershipSchema: GenMessage<Leadership> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 6);
+
+/**
+ * Messages over all queues since the data directory was created; `consumed` since the start of the node.
+ *
+ * @generated from message boltq.admin.v1.MessageCounts
+ */
+export type MessageCounts = Message<"boltq.admin.v1.MessageCounts"> & {
+  /**
+   * @generated from field: uint64 published = 1;
+   */
+  published: bigint;
+
+  /**
+   * @generated from field: uint64 consumed = 2;
+   */
+  consumed: bigint;
+
+  /**
+   * @generated from field: uint64 acked = 3;
+   */
+  acked: bigint;
+
+  /**
+   * @generated from field: uint64 nacked = 4;
+   */
+  nacked: bigint;
+
+  /**
+   * @generated from field: uint64 expired = 5;
+   */
+  expired: bigint;
+
+  /**
+   * @generated from field: uint64 dead_lettered = 6;
+   */
+  deadLettered: bigint;
+
+  /**
+   * @generated from field: uint64 dropped = 7;
+   */
+  dropped: bigint;
+
+  /**
+   * @generated from field: uint64 rejected = 8;
+   */
+  rejected: bigint;
+};
+
+/**
+ * Describes the message boltq.admin.v1.MessageCounts.
+ * Use `create(MessageCountsSchema)` to create a new message.
+ */
+export const MessageCountsSchema: GenMessage<MessageCounts> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 7);
+
+/**
+ * Messages per second over all queues.
+ *
+ * @generated from message boltq.admin.v1.MessageRates
+ */
+export type MessageRates = Message<"boltq.admin.v1.MessageRates"> & {
+  /**
+   * @generated from field: double published = 1;
+   */
+  published: number;
+
+  /**
+   * @generated from field: double consumed = 2;
+   */
+  consumed: number;
+
+  /**
+   * @generated from field: double acked = 3;
+   */
+  acked: number;
+
+  /**
+   * @generated from field: double nacked = 4;
+   */
+  nacked: number;
+
+  /**
+   * @generated from field: double expired = 5;
+   */
+  expired: number;
+
+  /**
+   * @generated from field: double dead_lettered = 6;
+   */
+  deadLettered: number;
+};
+
+/**
+ * Describes the message boltq.admin.v1.MessageRates.
+ * Use `create(MessageRatesSchema)` to create a new message.
+ */
+export const MessageRatesSchema: GenMessage<MessageRates> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 8);
+
+/**
+ * @generated from message boltq.admin.v1.QueueOverview
+ */
+export type QueueOverview = Message<"boltq.admin.v1.QueueOverview"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: uint64 ready = 2;
+   */
+  ready: bigint;
+
+  /**
+   * @generated from field: uint64 leased = 3;
+   */
+  leased: bigint;
+
+  /**
+   * @generated from field: uint64 delayed = 4;
+   */
+  delayed: bigint;
+
+  /**
+   * In its dead-letter queue, whether ready or leased.
+   *
+   * @generated from field: uint64 dead_letters = 5;
+   */
+  deadLetters: bigint;
+
+  /**
+   * Consumers that wait or are subscribed, on the node that answers.
+   *
+   * @generated from field: uint32 consumers = 6;
+   */
+  consumers: number;
+
+  /**
+   * Messages that it has more, or less if negative, per second since the overview before. Unset in the first one.
+   *
+   * @generated from field: optional double change = 7;
+   */
+  change?: number | undefined;
+};
+
+/**
+ * Describes the message boltq.admin.v1.QueueOverview.
+ * Use `create(QueueOverviewSchema)` to create a new message.
+ */
+export const QueueOverviewSchema: GenMessage<QueueOverview> = /*@__PURE__*/
+  messageDesc(file_boltq_admin_v1_admin, 9);
 
 /**
  * @generated from message boltq.admin.v1.GetStatsRequest
@@ -32,7 +445,7 @@ export type GetStatsRequest = Message<"boltq.admin.v1.GetStatsRequest"> & {
  * Use `create(GetStatsRequestSchema)` to create a new message.
  */
 export const GetStatsRequestSchema: GenMessage<GetStatsRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_admin_v1_admin, 0);
+  messageDesc(file_boltq_admin_v1_admin, 10);
 
 /**
  * @generated from message boltq.admin.v1.GetStatsResponse
@@ -135,7 +548,7 @@ export type GetStatsResponse = Message<"boltq.admin.v1.GetStatsResponse"> & {
  * Use `create(GetStatsResponseSchema)` to create a new message.
  */
 export const GetStatsResponseSchema: GenMessage<GetStatsResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_admin_v1_admin, 1);
+  messageDesc(file_boltq_admin_v1_admin, 11);
 
 /**
  * @generated from message boltq.admin.v1.StorageStats
@@ -168,7 +581,46 @@ export type StorageStats = Message<"boltq.admin.v1.StorageStats"> & {
  * Use `create(StorageStatsSchema)` to create a new message.
  */
 export const StorageStatsSchema: GenMessage<StorageStats> = /*@__PURE__*/
-  messageDesc(file_boltq_admin_v1_admin, 2);
+  messageDesc(file_boltq_admin_v1_admin, 12);
+
+/**
+ * @generated from enum boltq.admin.v1.QueueOrder
+ */
+export enum QueueOrder {
+  /**
+   * As QUEUE_ORDER_DEPTH.
+   *
+   * @generated from enum value: QUEUE_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The most messages first: ready, leased and delayed ones.
+   *
+   * @generated from enum value: QUEUE_ORDER_DEPTH = 1;
+   */
+  DEPTH = 1,
+
+  /**
+   * Those first whose number of messages changes fastest, up or down; where nothing is known of that yet, as QUEUE_ORDER_DEPTH.
+   *
+   * @generated from enum value: QUEUE_ORDER_CHANGE = 2;
+   */
+  CHANGE = 2,
+
+  /**
+   * In the byte order of their names.
+   *
+   * @generated from enum value: QUEUE_ORDER_NAME = 3;
+   */
+  NAME = 3,
+}
+
+/**
+ * Describes the enum boltq.admin.v1.QueueOrder.
+ */
+export const QueueOrderSchema: GenEnum<QueueOrder> = /*@__PURE__*/
+  enumDesc(file_boltq_admin_v1_admin, 0);
 
 /**
  * What operators look at.
@@ -185,6 +637,27 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof GetStatsRequestSchema;
     output: typeof GetStatsResponseSchema;
+  },
+  /**
+   * Everything at a glance, with the queues that have the most messages or the most to do. Any node answers from what it has.
+   *
+   * @generated from rpc boltq.admin.v1.AdminService.GetOverview
+   */
+  getOverview: {
+    methodKind: "unary";
+    input: typeof GetOverviewRequestSchema;
+    output: typeof GetOverviewResponseSchema;
+  },
+  /**
+   * The same at once, and again at each interval until the caller ends the call. A caller that reads slowly gets fewer of them,
+   * each of the moment when it is taken; nothing is kept for it. UNAVAILABLE when the node stops.
+   *
+   * @generated from rpc boltq.admin.v1.AdminService.WatchOverview
+   */
+  watchOverview: {
+    methodKind: "server_streaming";
+    input: typeof WatchOverviewRequestSchema;
+    output: typeof WatchOverviewResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_boltq_admin_v1_admin, 0);

@@ -64,9 +64,9 @@ export type Message = Message$1<"boltq.type.v1.Message"> & {
   ttl?: Duration | undefined;
 
   /**
-   * Makes a publish to a queue repeatable: for `queue.dedup_ttl` (10 minutes) a message with the same key is not stored in that
-   * queue again, and the answer is the id of the first one. Up to 200 bytes. Empty: every publish makes a message. Only for
-   * queues: INVALID_ARGUMENT elsewhere.
+   * Makes a publish repeatable: for `queue.dedup_ttl` (10 minutes) a message with the same key to the same queue, to the same
+   * topic, or to the same exchange with the same routing key, is not stored again, and the answer is that to the first one.
+   * 1-200 bytes. Empty, the default: every publish makes a message.
    *
    * @generated from field: string idempotency_key = 7;
    */

@@ -123,7 +123,7 @@ impl Exchanges {
     /// [`Error::is_outcome_unknown`](crate::Error::is_outcome_unknown).
     pub async fn publish(&self, exchange: &str, routing_key: &str, message: impl Into<Message>) -> Result<Routed> {
         let message = message.into();
-        let repeat = message.repeat();
+        let repeat = Repeat::of_publish(&message.wire);
         let request = proto::PublishRequest {
             exchange: exchange.to_owned(),
             routing_key: routing_key.to_owned(),

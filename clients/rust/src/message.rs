@@ -7,7 +7,6 @@ use std::time::Duration;
 use boltq_proto::r#type::v1 as wire;
 use bytes::Bytes;
 
-use crate::net::Repeat;
 use crate::wire::{duration, hex};
 
 /// A message to publish: a payload, and what may go with it.
@@ -102,16 +101,6 @@ impl Message {
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.wire.payload
-    }
-}
-
-impl Message {
-    /// With a key it can be published again whatever became of the first time.
-    pub(crate) fn repeat(&self) -> Repeat {
-        match self.wire.idempotency_key.is_empty() {
-            true => Repeat::IfNotDone,
-            false => Repeat::Always,
-        }
     }
 }
 

@@ -86,7 +86,7 @@ impl Topic {
     /// See [`Error`](crate::Error), and [`Error::is_outcome_unknown`](crate::Error::is_outcome_unknown).
     pub async fn publish(&self, message: impl Into<Message>) -> Result<TopicPublished> {
         let message = message.into();
-        let repeat = message.repeat();
+        let repeat = Repeat::of_publish(&message.wire);
         let request = proto::PublishRequest {
             topic: self.name.clone(),
             message: Some(message.wire),

@@ -3,6 +3,7 @@
 
 mod examples;
 mod footprint;
+mod keys;
 mod outage;
 mod runner;
 mod scenarios;

@@ -87,9 +87,10 @@ impl ClientBuilder {
     /// Whether publishes to queues get an idempotency key if they have none; `true` by default.
     ///
     /// With a key, a publish whose answer was lost is sent again and stored once. The server remembers each for `queue.dedup_ttl` (10
-    /// minutes), and `queue.dedup_max_keys` (a million) of them: who publishes more than 1,600 messages a second for minutes has to
-    /// change these, or switch keys off. Without, a publish whose outcome is not known fails, see
-    /// [`Error::is_outcome_unknown`].
+    /// minutes), and `queue.dedup_max_keys` (a million) of them, which is enough for 1,600 messages a second. When it has no room for more, the
+    /// client makes none for 10 minutes, warns of that once (with `tracing`), and publishes without: who publishes more than that for minutes
+    /// has to change these settings, or do without keys. Without, a publish whose outcome is not known fails, see
+    /// [`Error::is_outcome_unknown`]. A key that the application chose is never left out.
     #[must_use]
     pub fn idempotent_publishes(mut self, yes: bool) -> Self {
         self.idempotent_publishes = yes;

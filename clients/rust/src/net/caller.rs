@@ -1,18 +1,19 @@
 //! Makes calls, and repeats them where that is right. Every call of the client goes through here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use boltq_proto::r#type::v1::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::address::Address;
-use super::backoff::{Backoff, random};
+use super::backoff::Backoff;
 use super::connections::Connections;
 use super::failure::{Failure, Outcome};
+use super::keys::Keys;
 use crate::Error;
 
 /// Whether a call whose outcome is not known is made again.
@@ -22,6 +23,16 @@ pub(crate) enum Repeat {
     Always,
     /// Only if nothing was done.
     IfNotDone,
+}
+
+impl Repeat {
+    /// With a key it can be published again whatever became of the first time.
+    pub(crate) fn of_publish(message: &Message) -> Self {
+        match message.idempotency_key.is_empty() {
+            true => Self::IfNotDone,
+            false => Self::Always,
+        }
+    }
 }
 
 /// What is the same for all calls.
@@ -43,9 +54,7 @@ pub(crate) struct Caller {
 struct Shared {
     connections: Connections,
     settings: Settings,
-    /// Of the idempotency keys of this client.
-    key_prefix: String,
-    keys: AtomicU64,
+    keys: Keys,
 }
 
 /// Whether to make one more attempt, and when.
@@ -76,9 +85,8 @@ impl Caller {
         let timeout = settings.timeout;
         let shared = Shared {
             connections,
+            keys: Keys::new(settings.idempotent_publishes),
             settings,
-            key_prefix: format!("{:016x}{:016x}-", random(), random()),
-            keys: AtomicU64::new(0),
         };
         Self {
             shared: Arc::new(shared),
@@ -97,11 +105,9 @@ impl Caller {
         self.timeout
     }
 
-    /// A key that no other publish has, if that is wanted; `None`: as the client was told.
-    pub(crate) fn idempotency_key(&self, wanted: Option<bool>) -> Option<String> {
-        let number = self.shared.keys.fetch_add(1, Ordering::Relaxed);
-        let yes = wanted.unwrap_or(self.shared.settings.idempotent_publishes);
-        yes.then(|| format!("{}{number}", self.shared.key_prefix))
+    /// Those that this client makes up, for itself and its clones.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.shared.keys
     }
 
     /// Makes a call with one answer.

@@ -6,6 +6,7 @@ mod builder;
 mod caller;
 mod connections;
 mod failure;
+mod keys;
 mod tls;
 
 pub use builder::ClientBuilder;
@@ -14,3 +15,4 @@ pub use tls::Tls;
 pub(crate) use address::Address;
 pub(crate) use caller::{Attempts, Caller, Repeat};
 pub(crate) use failure::{Failure, Outcome, reason_outcome};
+pub(crate) use keys::{KEYS_FULL, Keyed};

@@ -1,9 +1,9 @@
 //! A message on its way, and what is told of it.
 
-use boltq_proto::r#type::v1::Message;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
+use crate::net::Keyed;
 use crate::{Error, MessageId, Result};
 
 /// Given back when the message is confirmed.
@@ -16,7 +16,7 @@ pub(super) struct Room {
 /// A message that is not confirmed.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) message: Message,
+    pub(super) keyed: Keyed,
     pub(super) bytes: usize,
     pub(super) deadline: Instant,
     pub(super) outcome: oneshot::Sender<Result<MessageId>>,
@@ -28,7 +28,7 @@ pub(super) struct Item {
 impl Item {
     /// Whether sending it again, after an attempt of which nothing is known, does no harm.
     pub(super) fn is_repeatable(&self) -> bool {
-        !self.message.idempotency_key.is_empty()
+        !self.keyed.message.idempotency_key.is_empty()
     }
 
     pub(super) fn finish(self, outcome: Result<MessageId>) {

@@ -98,13 +98,8 @@ impl Publisher {
     /// # Errors
     /// The message is larger than the server accepts, or the publisher has ended.
     pub async fn publish(&self, message: impl Into<Message>) -> Result<Confirmation> {
-        let mut message = message.into().wire;
-        if message.idempotency_key.is_empty()
-            && let Some(key) = self.caller.idempotency_key(self.options.idempotent)
-        {
-            message.idempotency_key = key;
-        }
-        let bytes = size(&message);
+        let keyed = self.caller.keys().give(message.into().wire, self.options.idempotent);
+        let bytes = size(&keyed.message);
         if bytes > MESSAGE_BYTES_MAX {
             let what = format!("the message has {bytes} bytes; up to {MESSAGE_BYTES_MAX} are allowed");
             return Err(Error::Usage(what));
@@ -112,7 +107,7 @@ impl Publisher {
         let room = self.room(bytes).await?;
         let (outcome, confirmed) = oneshot::channel();
         let item = Item {
-            message,
+            keyed,
             bytes,
             deadline: Instant::now() + self.caller.timeout(),
             outcome,

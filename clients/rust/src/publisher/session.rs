@@ -1,9 +1,9 @@
 //! The task behind a publisher: opens streams, sends batches, and takes what the server says of each.
 //!
 //! Invariant: all messages that are not confirmed are in `sent` and, after it, `waiting`, in the order in which they were given; the
-//! oldest batch of `sent` is answered by the next response of the present stream. `refused` is empty but at the end of a stream: it has
-//! what the last response said to be sent again, which is older than the rest. When the stream breaks, all of it goes back to the front of
-//! `waiting`.
+//! oldest batch of `sent` is answered by the next response of the present stream. `refused` has what responses said to be sent again, which
+//! is older than the rest: at the end of a stream, or while what was sent meanwhile is answered. Nothing more is sent as long as it has any,
+//! so that it does not come after what is younger. All of it goes back to the front of `waiting`, when the stream breaks or all is answered.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -16,7 +16,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::item::Item;
 use crate::error::Refusal;
-use crate::net::{Address, Attempts, Caller, Failure, Outcome, reason_outcome};
+use crate::net::{Address, Attempts, Caller, Failure, KEYS_FULL, Outcome, reason_outcome};
 use crate::queue::service;
 use crate::{Error, MessageId, Result};
 
@@ -118,12 +118,13 @@ impl Sender {
                 return End::Closed;
             }
             let oldest = self
-                .sent
-                .front()
-                .and_then(|batch| batch.first())
+                .refused
+                .first()
+                .or(self.sent.front().and_then(|batch| batch.first()))
                 .or(self.waiting.front());
             let deadline = oldest.map(|item| item.deadline);
             let has_batch = !self.waiting.is_empty();
+            let may_send = self.may_send();
             tokio::select! {
                 biased;
                 response = session.responses.message() => {
@@ -137,7 +138,7 @@ impl Sender {
                     };
                     return End::Failed(self.caller.learn(&session.address, &status));
                 }
-                permit = session.requests.reserve(), if has_batch => match permit {
+                permit = session.requests.reserve(), if may_send => match permit {
                     Ok(permit) => permit.send(self.next_batch()),
                     // The stream is over; what it ends with comes as a response.
                     Err(_) => match session.responses.message().await {
@@ -160,32 +161,42 @@ impl Sender {
         }
     }
 
-    /// What is there, up to the limits of a batch.
+    /// Whether what waits longest may be sent now.
+    fn may_send(&self) -> bool {
+        let Some(next) = self.waiting.front() else { return false };
+        let last = self.sent.back().and_then(|batch| batch.first());
+        let fits = last.is_none_or(|last| last.keyed.is_left_out() == next.keyed.is_left_out());
+        fits && self.refused.is_empty()
+    }
+
+    /// What is there, up to the limits of a batch, and of one kind: see [`Keyed::is_left_out`](crate::net::Keyed::is_left_out).
     fn next_batch(&mut self) -> PublishStreamRequest {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < BATCH_MESSAGES_MAX {
-            let Some(item) = self.waiting.pop_front().or_else(|| self.given.try_recv().ok()) else {
+            let Some(mut item) = self.waiting.pop_front().or_else(|| self.given.try_recv().ok()) else {
                 break;
             };
             bytes += item.bytes;
-            if bytes > BATCH_BYTES_MAX && !batch.is_empty() {
+            let other = |first: &Item| first.keyed.is_left_out() != item.keyed.is_left_out();
+            if !batch.is_empty() && bytes > BATCH_BYTES_MAX || batch.first().is_some_and(other) {
                 self.waiting.push_front(item);
                 break;
             }
+            self.caller.keys().reconsider(&mut item.keyed, item.unknown);
             batch.push(item);
         }
         let request = PublishStreamRequest {
             queue: self.queue.clone(),
-            messages: batch.iter().map(|item: &Item| item.message.clone()).collect(),
+            messages: batch.iter().map(|item: &Item| item.keyed.message.clone()).collect(),
             ack_level: 0,
         };
         self.sent.push_back(batch);
         request
     }
 
-    /// Tells of each message of the oldest batch what became of it. If some of them are to be sent again, these are
-    /// in `refused` then, and this is why.
+    /// Tells of each message of the oldest batch what became of it. Those that are to be sent again are in `refused` then, or in `waiting`
+    /// if nothing else is on its way; if they need another stream, this is why.
     fn answered(&mut self, response: PublishStreamResponse) -> Option<Failure> {
         let Some(batch) = self.sent.pop_front() else {
             let error = Error::Lost("the server answered what was not sent".to_owned());
@@ -201,6 +212,11 @@ impl Sender {
                 item.finish(Ok(MessageId(id)));
                 continue;
             };
+            let keys = self.caller.keys();
+            if keys.does_without(&mut item.keyed, Some(&why.reason), item.unknown) {
+                self.refused.push(item);
+                continue;
+            }
             let outcome = reason_outcome(&why.reason);
             let error = refused(why.reason, why.message, why.retriable, outcome);
             item.unknown |= outcome == Outcome::Unknown;
@@ -210,6 +226,9 @@ impl Sender {
             }
             failure.get_or_insert_with(|| failed(outcome, error));
             self.refused.push(item);
+        }
+        if failure.is_none() && self.sent.is_empty() {
+            self.wait_again();
         }
         failure
     }
@@ -239,10 +258,15 @@ impl Sender {
                 false => self.waiting.push_front(item),
             }
         }
+        self.wait_again();
+        self.fail_late(error);
+    }
+
+    /// What was refused is to be sent before all that waits.
+    fn wait_again(&mut self) {
         for item in std::mem::take(&mut self.refused).into_iter().rev() {
             self.waiting.push_front(item);
         }
-        self.fail_late(error);
     }
 
     /// No stream could be opened: those fail that have waited too long, or all if there is no use in waiting.
@@ -286,7 +310,7 @@ fn failed(outcome: Outcome, error: Error) -> Failure {
 
 fn refused(reason: String, message: String, retriable: bool, outcome: Outcome) -> Error {
     let code = match reason.as_str() {
-        "QUEUE_FULL" | "STORAGE_FULL" | "IDEMPOTENCY_KEYS_FULL" => Code::ResourceExhausted,
+        "QUEUE_FULL" | "STORAGE_FULL" | KEYS_FULL => Code::ResourceExhausted,
         _ if outcome != Outcome::Final => Code::Unavailable,
         _ => Code::InvalidArgument,
     };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use boltq_proto::queue::v1 as proto;
 use boltq_proto::queue::v1::queue_service_client::QueueServiceClient;
 use bytes::Bytes;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 pub use manage::Scheduled;
@@ -55,22 +56,30 @@ impl Queue {
     /// Who publishes many at a time is better off with a [`Publisher`].
     ///
     /// # Errors
-    /// `QUEUE_FULL`, `STORAGE_FULL` and `IDEMPOTENCY_KEYS_FULL` can be tried again later; others see [`Error`](crate::Error).
+    /// `QUEUE_FULL`, `STORAGE_FULL` and, for an idempotency key that the message has from the application, `IDEMPOTENCY_KEYS_FULL` can be
+    /// tried again later; others see [`Error`](crate::Error).
     pub async fn publish(&self, message: impl Into<Message>) -> Result<MessageId> {
-        let mut message: Message = message.into();
-        if message.wire.idempotency_key.is_empty()
-            && let Some(key) = self.caller().idempotency_key(None)
-        {
-            message.wire.idempotency_key = key;
+        let message: Message = message.into();
+        let mut caller = self.caller().clone();
+        let deadline = Instant::now() + caller.timeout();
+        let mut keyed = caller.keys().give(message.wire, None);
+        loop {
+            let repeat = Repeat::of_publish(&keyed.message);
+            let request = proto::PublishRequest {
+                queue: self.name.clone(),
+                message: Some(keyed.message.clone()),
+            };
+            let make = |channel, request| async move { service(channel).publish(request).await };
+            let error = match caller.call(repeat, request, make).await {
+                Ok(answer) => return Ok(MessageId(answer.message_id)),
+                Err(error) => error,
+            };
+            let unknown = error.is_outcome_unknown();
+            if !caller.keys().does_without(&mut keyed, error.reason(), unknown) {
+                return Err(error);
+            }
+            caller = caller.with_timeout(deadline.saturating_duration_since(Instant::now()));
         }
-        let repeat = message.repeat();
-        let request = proto::PublishRequest {
-            queue: self.name.clone(),
-            message: Some(message.wire),
-        };
-        let make = |channel, request| async move { service(channel).publish(request).await };
-        let answer = self.caller().call(repeat, request, make).await?;
-        Ok(MessageId(answer.message_id))
     }
 
     /// Opens a stream of publishes, each of which is confirmed.

@@ -5,8 +5,8 @@
  * to begin again, ask {@link Caller.recover} after each failure. `retry.ts` says what a failure means.
  */
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
-
 import type { Channel } from "./channel.js";
+import { timeout } from "./check.js";
 import type { Endpoints } from "./endpoints.js";
 import { BoltqError, closed, inDoubt } from "./errors.js";
 import { Backoff, isRepeated } from "./retry.js";
@@ -92,7 +92,7 @@ export class Caller {
     attempt?: (number: number) => void,
   ): Promise<MessageShape<O>> {
     const { signal } = options;
-    const deadline = Date.now() + (options.timeoutMs ?? this.settings.timeoutMs);
+    const deadline = Date.now() + timeout(options.timeoutMs ?? this.settings.timeoutMs);
     const backoff = this.backoff();
     let last: BoltqError | undefined;
     let doubt = false;

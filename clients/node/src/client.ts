@@ -1,8 +1,9 @@
 /** The client: everything begins here. */
 import { Caller, type CallOptions } from "./caller.js";
+import { callable, queueName, timeout } from "./check.js";
 import { Admin, Cluster } from "./cluster.js";
 import { openChannel } from "./connect.js";
-import { type Message, messageOf, optionalDuration, type Payload } from "./convert.js";
+import { type Message, messageInit, optionalDuration, type Payload } from "./convert.js";
 import { Endpoints } from "./endpoints.js";
 import { BoltqError, closed } from "./errors.js";
 import { Exchanges } from "./exchanges.js";
@@ -96,9 +97,9 @@ export class BoltqClient implements AsyncDisposable {
   async publish(queue: string, message: Message | Payload, options: CallOptions = {}): Promise<string> {
     this.#checkOpen();
     options.signal?.throwIfAborted();
-    const given = messageOf(message);
-    const timeoutMs = options.timeoutMs ?? this.#caller.settings.timeoutMs;
-    return orAbort(this.#publishes.publish(queue, given, checkedSize(given), timeoutMs), options.signal);
+    const given = messageInit(message);
+    const timeoutMs = timeout(options.timeoutMs ?? this.#caller.settings.timeoutMs);
+    return orAbort(this.#publishes.publish(queueName(queue), given, checkedSize(given), timeoutMs), options.signal);
   }
 
   /**
@@ -145,7 +146,7 @@ export class BoltqClient implements AsyncDisposable {
   async consume(queue: string, options: ConsumeOptions = {}): Promise<Delivery[]> {
     const { maxMessages = 1, waitMs, leaseMs } = options;
     const wait = optionalDuration(waitMs, "waitMs");
-    const request = { queue, maxMessages, wait, lease: optionalDuration(leaseMs, "leaseMs") };
+    const request = { queue: queueName(queue), maxMessages, wait, lease: optionalDuration(leaseMs, "leaseMs") };
     const timeoutMs = (options.timeoutMs ?? this.#caller.settings.timeoutMs) + (waitMs ?? 0);
     const answer = await this.#caller.unary(QueueService.method.consume, request, "repeatable", {
       ...options,
@@ -172,6 +173,7 @@ export class BoltqClient implements AsyncDisposable {
   /** Handles the messages of a queue until it is stopped. */
   worker(queue: string, handler: Handler, options: WorkerOptions = {}): Worker {
     this.#checkOpen();
+    callable(handler, "handler");
     const worker = new Worker(this.#caller, this.#settler, queue, handler, options);
     const part: Part = { close: () => worker.stop() };
     this.#parts.add(part);

@@ -18,8 +18,8 @@ import type {
 } from "@bufbuild/protobuf";
 import { ConnectError, type StreamResponse, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
-
 import type { AttemptOptions, BidiCall, Channel, StreamCall } from "./channel.js";
+import { checkRequest } from "./check.js";
 import { type ErrorInfo, readErrorInfo } from "./error-info.js";
 import { BoltqError, codeName } from "./errors.js";
 import { Deferred, linked } from "./wait.js";
@@ -77,6 +77,7 @@ class ConnectChannel implements Channel {
     request: MessageInitShape<I>,
     { signal, timeoutMs }: AttemptOptions,
   ): Promise<MessageShape<O>> {
+    checkRequest(method.input, request);
     try {
       const headers = await this.#options.credentials();
       const response = await this.#transport.unary(method, signal, timeoutMs, headers, request);
@@ -95,7 +96,11 @@ class ConnectChannel implements Channel {
     const input = (async function* () {
       yield request;
     })();
-    const opening = this.#stream(method, input, controller.signal, options.timeoutMs);
+    const begin = async (): Promise<StreamResponse<I, O>> => {
+      checkRequest(method.input, request);
+      return this.#stream(method, input, controller.signal, options.timeoutMs);
+    };
+    const opening = begin();
     return { ...reading(opening, release), cancel: () => controller.abort() };
   }
 

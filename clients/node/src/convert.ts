@@ -1,9 +1,12 @@
 /** Between the types of the application and those of the protos. Ranges that the server checks are not checked here again. */
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Duration, durationFromMs, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import { create } from "@bufbuild/protobuf";
+import { type Duration, DurationSchema, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 
+import { milliseconds, shown, text, texts, whole } from "./check.js";
 import { invalid } from "./errors.js";
-import type { MessageSchema } from "./gen/boltq/type/v1/message_pb.js";
+
+const PRIORITY_MAX = 9;
+const NANOS_MAX = 999_999_999;
 
 /** Bytes as they are, or text, which is sent as UTF-8. */
 export type Payload = Uint8Array | string;
@@ -42,33 +45,52 @@ export function json(value: unknown, rest: Omit<Message, "payload" | "contentTyp
 }
 
 /** The bytes of a payload. */
-export function bytesOf(payload: Payload): Uint8Array {
-  return typeof payload === "string" ? Buffer.from(payload, "utf8") : payload;
+export function bytesOf(payload: Payload, what = "payload"): Uint8Array {
+  if (typeof payload === "string") return Buffer.from(payload, "utf8");
+  if (payload instanceof Uint8Array) return payload;
+  throw invalid(`${what} is ${shown(payload)}; it has to be text or a Uint8Array`);
 }
 
-/** A payload alone is a message with nothing else. */
-export function messageOf(message: Message | Payload): Message {
-  return typeof message === "string" || message instanceof Uint8Array ? { payload: message } : message;
+/** A message as it is sent. */
+export interface WireMessage {
+  readonly payload: Uint8Array;
+  readonly headers: Record<string, string>;
+  readonly contentType: string;
+  readonly priority: number;
+  readonly delay: Duration | undefined;
+  readonly ttl: Duration | undefined;
+  idempotencyKey: string;
+  readonly orderingKey: string;
 }
 
-/** As the protos have it. */
-export function messageInit(message: Message): MessageInitShape<typeof MessageSchema> {
+/**
+ * As the protos have it, so that it can be sent; throws if it cannot. A payload alone is a message with nothing else. Messages travel
+ * together, and one that fails only when it is sent would take the others with it.
+ */
+export function messageInit(given: Message | Payload): WireMessage {
+  if (typeof given === "string" || given instanceof Uint8Array) return messageInit({ payload: given });
+  if (typeof given !== "object" || given === null) {
+    throw invalid(`message is ${shown(given)}; it has to be text, a Uint8Array, or an object with a payload`);
+  }
+  const { payload, headers, contentType = "", priority = 0, delayMs, ttlMs } = given;
+  const { idempotencyKey = "", orderingKey = "" } = given;
   return {
-    payload: bytesOf(message.payload),
-    headers: message.headers ?? {},
-    contentType: message.contentType ?? "",
-    priority: message.priority ?? 0,
-    delay: optionalDuration(message.delayMs, "delayMs"),
-    ttl: optionalDuration(message.ttlMs, "ttlMs"),
-    idempotencyKey: message.idempotencyKey ?? "",
-    orderingKey: message.orderingKey ?? "",
+    payload: bytesOf(payload),
+    headers: headers === undefined ? {} : texts(headers, "headers"),
+    contentType: text(contentType, "contentType"),
+    priority: whole(priority, "priority", 0, PRIORITY_MAX),
+    delay: optionalDuration(delayMs, "delayMs"),
+    ttl: optionalDuration(ttlMs, "ttlMs"),
+    idempotencyKey: text(idempotencyKey, "idempotencyKey"),
+    orderingKey: text(orderingKey, "orderingKey"),
   };
 }
 
-/** Milliseconds as a Duration. */
+/** Milliseconds as a Duration, rounded to whole nanoseconds: with a part of one it could not be sent. */
 export function duration(ms: number, what: string): Duration {
-  if (!Number.isFinite(ms)) throw invalid(`${what} is ${ms}; it has to be a number of milliseconds`);
-  return durationFromMs(ms);
+  const seconds = Math.floor(milliseconds(ms, what) / 1_000);
+  const nanos = Math.min(NANOS_MAX, Math.round((ms - seconds * 1_000) * 1e6));
+  return create(DurationSchema, { seconds: BigInt(seconds), nanos });
 }
 
 /** As {@link duration}; undefined stays unset. */

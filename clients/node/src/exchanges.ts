@@ -1,6 +1,7 @@
 /** Exchanges: bindings say which queues get a copy of a message. */
 import type { Caller, CallOptions } from "./caller.js";
-import { count, hex, type Message, messageInit, messageOf, type Payload } from "./convert.js";
+import { oneOf, texts } from "./check.js";
+import { count, hex, type Message, messageInit, type Payload } from "./convert.js";
 import { ExchangeService, ExchangeType, type Exchange as WireExchange } from "./gen/boltq/exchange/v1/exchange_pb.js";
 import { pages } from "./pages.js";
 import type { ReadOptions } from "./queues.js";
@@ -9,6 +10,8 @@ const PAGE = 1_000;
 
 /** How an exchange chooses. */
 export type ExchangeKind = "DIRECT" | "FANOUT" | "TOPIC" | "HEADERS";
+
+const KINDS: readonly ExchangeKind[] = ["DIRECT", "FANOUT", "TOPIC", "HEADERS"];
 
 /** An exchange as it is now. */
 export interface ExchangeInfo {
@@ -68,7 +71,8 @@ export class Exchanges {
   /** Creates an exchange. One that exists with the same type stays as it is. */
   async declare(name: string, type: ExchangeKind, options: DeclareOptions = {}): Promise<ExchangeInfo> {
     const { durable = true, alternateExchange = "" } = options;
-    const request = { name, type: ExchangeType[type], durable, alternateExchange };
+    const kind = ExchangeType[oneOf(type, KINDS, "type")];
+    const request = { name, type: kind, durable, alternateExchange };
     const answer = await this.#caller.unary(ExchangeService.method.declare, request, "repeatable", options);
     return infoOf(name, answer.exchange);
   }
@@ -81,7 +85,7 @@ export class Exchanges {
   /** Binds a queue, which is created when it does not exist. False: the binding was there. */
   async bind(exchange: string, queue: string, binding: BindingOptions = {}, options?: CallOptions): Promise<boolean> {
     const { bindingKey = "", headers = {}, matchAll = true } = binding;
-    const request = { exchange, binding: { queue, bindingKey, headers: { ...headers }, matchAll } };
+    const request = { exchange, binding: { queue, bindingKey, headers: texts(headers, "headers"), matchAll } };
     const answer = await this.#caller.unary(ExchangeService.method.bind, request, "repeatable", options);
     return answer.created;
   }
@@ -103,7 +107,7 @@ export class Exchanges {
     message: Message | Payload,
     options?: CallOptions,
   ): Promise<Routed> {
-    const request = { exchange, routingKey, message: messageInit(messageOf(message)) };
+    const request = { exchange, routingKey, message: messageInit(message) };
     const answer = await this.#caller.unary(ExchangeService.method.publish, request, "once", options);
     return { id: hex(answer.messageId), routed: count(answer.routed) };
   }

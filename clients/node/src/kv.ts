@@ -113,7 +113,7 @@ export class Kv {
   /** Sets a key, and answers the version of the value. */
   async set(key: string, value: Payload, options: KvSetOptions = {}): Promise<bigint> {
     const condition = conditionOf(options);
-    const request = { key, value: bytesOf(value), ttl: optionalDuration(options.ttlMs, "ttlMs"), condition };
+    const request = { key, value: bytesOf(value, "value"), ttl: optionalDuration(options.ttlMs, "ttlMs"), condition };
     // Whether a condition held is known from the first time alone.
     const repeat = condition.case === undefined ? "repeatable" : "once";
     const answer = await this.#caller.unary(KvService.method.set, request, repeat, options);

@@ -1,5 +1,6 @@
 /** What a client is made with. */
 import type { RetrySettings } from "./caller.js";
+import { shown, text } from "./check.js";
 import type { ChannelOptions } from "./connect.js";
 import { type BoltqError, invalid } from "./errors.js";
 
@@ -56,7 +57,14 @@ export interface Settings {
 /** Checks what was given. */
 export function settingsOf(options: ConnectOptions): Settings {
   const given = options.addresses ?? "localhost";
-  const addresses = [...new Set((typeof given === "string" ? given.split(",") : given).map(addressOf))];
+  if (typeof given !== "string" && !Array.isArray(given)) {
+    throw invalid(`addresses is ${shown(given)}; it has to be an array of host:port`);
+  }
+  const addresses = [
+    ...new Set(
+      (typeof given === "string" ? given.split(",") : given).map((each) => addressOf(text(each, "addresses"))),
+    ),
+  ];
   if (addresses.length === 0) throw invalid("addresses is empty; give at least one, as host:port");
   if (options.apiKey !== undefined && options.token !== undefined) throw invalid("give apiKey or token, not both");
   return {
@@ -97,11 +105,12 @@ function positive(value: number, what: string): number {
 
 function credentialsOf({ apiKey, token }: ConnectOptions): ChannelOptions["credentials"] {
   if (apiKey !== undefined) {
-    const headers = { "x-api-key": apiKey };
+    const headers = { "x-api-key": text(apiKey, "apiKey") };
     return () => headers;
   }
   if (typeof token === "function") return async () => ({ authorization: `Bearer ${await token()}` });
-  const headers: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const headers: Record<string, string> =
+    token === undefined ? {} : { authorization: `Bearer ${text(token, "token")}` };
   return () => headers;
 }
 

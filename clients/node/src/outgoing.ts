@@ -1,5 +1,5 @@
 /** Messages on their way: what is known of each, and how they are sent together. */
-import type { Message, messageInit } from "./convert.js";
+import type { WireMessage } from "./convert.js";
 import { BoltqError, type ErrorCode } from "./errors.js";
 import type { PublishFailure } from "./gen/boltq/queue/v1/queue_pb.js";
 import { KEYS_FULL } from "./keys.js";
@@ -17,7 +17,7 @@ export interface Outgoing {
   /** Where it goes. */
   readonly queue: string;
   /** As it is sent. */
-  readonly wire: ReturnType<typeof messageInit>;
+  readonly wire: WireMessage;
   /** That it takes. */
   readonly bytes: number;
   /** `Date.now()` after which nobody waits for it. */
@@ -34,25 +34,25 @@ export interface Outgoing {
   readonly confirmed: Deferred<string>;
 }
 
-/** The next messages that go together, without those that nobody waits for any more. */
+/** The next messages that go together, without those that nobody waits for any more; `taken` is at least 1. */
 export function nextBatch(
   ready: readonly Outgoing[],
   first: number,
 ): { queue: string; messages: Outgoing[]; taken: number } {
-  const queue = ready[first]?.queue ?? "";
+  const head = ready[first];
   const messages: Outgoing[] = [];
   let bytes = 0;
   let taken = 0;
   for (let index = first; index < ready.length; index += 1) {
     const message = ready[index];
-    if (message === undefined || message.queue !== queue) break;
+    if (message === undefined || message.queue !== head?.queue) break;
     if (messages.length > 0 && (messages.length === BATCH_MESSAGES_MAX || bytes + message.bytes > BATCH_BYTES)) break;
     taken += 1;
     if (message.over) continue;
     messages.push(message);
     bytes += message.bytes;
   }
-  return { queue, messages, taken };
+  return { queue: head?.queue ?? "", messages, taken: Math.max(1, taken) };
 }
 
 /** Codes of the reasons that one message of a batch can be refused with, as docs/grpc.md has them; others are `INVALID_ARGUMENT`. */
@@ -79,16 +79,16 @@ export function refusal({ reason, message, retriable }: PublishFailure): BoltqEr
 }
 
 /** Bytes of a message on the wire, rounded up; throws if no request has room for them. */
-export function checkedSize(message: Message): number {
+export function checkedSize(message: WireMessage): number {
   const bytes = sizeOf(message);
   if (bytes <= MESSAGE_BYTES_MAX) return bytes;
   const text = `message has ${bytes} bytes with its headers; at most ${MESSAGE_BYTES_MAX} are allowed`;
   throw new BoltqError(text, { code: "INVALID_ARGUMENT", reason: "MESSAGE_TOO_LARGE" });
 }
 
-function sizeOf(message: Message): number {
+function sizeOf(message: WireMessage): number {
   const { payload, headers, contentType, idempotencyKey, orderingKey } = message;
-  let bytes = 96 + (typeof payload === "string" ? Buffer.byteLength(payload) : payload.length);
+  let bytes = 96 + payload.length;
   bytes += textBytes(contentType) + textBytes(idempotencyKey) + textBytes(orderingKey);
   for (const name in headers) bytes += 12 + textBytes(name) + textBytes(headers[name]);
   return bytes;

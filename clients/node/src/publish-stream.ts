@@ -8,7 +8,8 @@
  */
 import type { Caller } from "./caller.js";
 import type { BidiCall, Channel } from "./channel.js";
-import { hex, type Message, messageInit } from "./convert.js";
+import { oneOf } from "./check.js";
+import { hex, type WireMessage } from "./convert.js";
 import { BoltqError, closed, inDoubt } from "./errors.js";
 import {
   type PublishStreamRequestSchema,
@@ -60,20 +61,19 @@ export class PublishStream {
   constructor(caller: Caller, keys: KeyMaker, ackLevel: AckLevel = "quorum") {
     this.#caller = caller;
     this.#keys = keys;
-    this.#ackLevel = ACK_LEVELS[ackLevel];
+    this.#ackLevel = ACK_LEVELS[oneOf(ackLevel, ["quorum", "leader", "none"], "ackLevel")];
     this.#backoff = caller.backoff();
   }
 
-  /** Publishes a message. `over` is called once, when its outcome is known. */
+  /** Publishes a message that was checked. `over` is called once, when its outcome is known. */
   publish(
     queue: string,
-    given: Message,
+    wire: WireMessage,
     bytes: number,
     timeoutMs: number,
     over?: (error?: unknown) => void,
   ): Promise<string> {
     if (this.#stopping.signal.aborted) throw closed("publisher");
-    const wire = messageInit(given);
     const madeKey = wire.idempotencyKey === "";
     if (madeKey) wire.idempotencyKey = this.#keys.next();
     const confirmed = new Deferred<string>();

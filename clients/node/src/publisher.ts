@@ -1,7 +1,8 @@
 /** Publishing many messages at a time: a confirmed stream with limits. */
 import { Budget } from "./budget.js";
 import type { Caller } from "./caller.js";
-import { type Message, messageOf, type Payload } from "./convert.js";
+import { optionalWhole, queueName, timeout } from "./check.js";
+import { type Message, messageInit, type Payload } from "./convert.js";
 import { closed } from "./errors.js";
 import type { KeyMaker } from "./keys.js";
 import { checkedSize } from "./outgoing.js";
@@ -52,8 +53,10 @@ export class Publisher implements AsyncDisposable {
 
   /** For the client itself. @internal */
   constructor(caller: Caller, keys: KeyMaker, queue: string, options: PublisherOptions, onClose: () => void) {
-    this.#queue = queue;
-    this.#timeoutMs = options.timeoutMs ?? caller.settings.timeoutMs;
+    this.#queue = queueName(queue);
+    optionalWhole(options.maxInFlight, "maxInFlight", 1);
+    optionalWhole(options.maxInFlightBytes, "maxInFlightBytes", 1);
+    this.#timeoutMs = timeout(options.timeoutMs ?? caller.settings.timeoutMs);
     this.#budget = new Budget(options.maxInFlight ?? MESSAGES_DEFAULT, options.maxInFlightBytes ?? BYTES_DEFAULT);
     this.#stream = new PublishStream(caller, keys, options.ackLevel);
     this.#onClose = onClose;
@@ -75,7 +78,7 @@ export class Publisher implements AsyncDisposable {
    */
   async send(message: Message | Payload, options: { readonly signal?: AbortSignal } = {}): Promise<Publication> {
     if (this.#closed) throw closed("publisher");
-    const given = messageOf(message);
+    const given = messageInit(message);
     const bytes = checkedSize(given);
     if (!this.#budget.tryTake(bytes)) await this.#budget.take(bytes, options.signal);
     try {

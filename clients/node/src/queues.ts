@@ -2,6 +2,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import type { Caller, CallOptions } from "./caller.js";
+import { oneOf } from "./check.js";
 import { count, dateOf, duration, hex, idBytes, optionalDuration, optionalMs } from "./convert.js";
 import { invalid } from "./errors.js";
 import {
@@ -270,7 +271,10 @@ function settingsInit(settings: QueueSettings): MessageInitShape<typeof QueueSet
     defaultTtl: optionalDuration(settings.defaultTtlMs, "defaultTtlMs"),
     maxLength: optionalBigInt(settings.maxLength),
     maxLengthBytes: optionalBigInt(settings.maxLengthBytes),
-    overflow: settings.overflow === undefined ? OverflowPolicy.UNSPECIFIED : OverflowPolicy[settings.overflow],
+    overflow:
+      settings.overflow === undefined
+        ? OverflowPolicy.UNSPECIFIED
+        : OverflowPolicy[oneOf(settings.overflow, ["REJECT", "DROP_OLDEST"], "overflow")],
     deadLetterQueue: settings.deadLetterQueue ?? "",
     dedupTtl: optionalDuration(settings.dedupTtlMs, "dedupTtlMs"),
     singleActiveConsumer: settings.singleActiveConsumer ?? false,

@@ -1,5 +1,6 @@
 /** Messages of a queue as they come, for `for await`. */
 import type { Caller } from "./caller.js";
+import { optionalMilliseconds, optionalWhole, queueName } from "./check.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type NackOptions, type Settling } from "./received.js";
@@ -45,6 +46,10 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
   constructor(caller: Caller, settling: Settling, queue: string, options: SubscribeOptions) {
     this.#caller = caller;
     this.#signal = options.signal;
+    queueName(queue);
+    optionalWhole(options.maxInFlight, "maxInFlight", 1, 0xffff_ffff);
+    optionalWhole(options.maxBufferedBytes, "maxBufferedBytes", 1);
+    optionalMilliseconds(options.leaseMs, "leaseMs");
     this.#signal?.throwIfAborted();
     this.#buffer = new Buffered(options.maxBufferedBytes ?? BUFFERED_BYTES_DEFAULT, settling, () => this.#wake());
     const { maxInFlight = IN_FLIGHT_DEFAULT, leaseMs } = options;

@@ -1,6 +1,6 @@
 /** Topics: every message goes to all who subscribe, and into the backlog of every durable subscription. */
 import type { Caller, CallOptions } from "./caller.js";
-import { count, hex, type Message, messageInit, messageOf, optionalDate, type Payload } from "./convert.js";
+import { count, hex, type Message, messageInit, optionalDate, type Payload } from "./convert.js";
 import { TopicService } from "./gen/boltq/topic/v1/topic_pb.js";
 import { pages } from "./pages.js";
 import { TopicMessage } from "./received.js";
@@ -65,7 +65,7 @@ export class Topics {
    * (`notApplied` is false), and it is not repeated.
    */
   async publish(topic: string, message: Message | Payload, options?: CallOptions): Promise<TopicPublished> {
-    const request = { topic, message: messageInit(messageOf(message)) };
+    const request = { topic, message: messageInit(message) };
     const answer = await this.#caller.unary(TopicService.method.publish, request, "once", options);
     return { id: hex(answer.messageId), durableSubscriptions: count(answer.durableSubscriptions) };
   }

@@ -6,6 +6,7 @@
  * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
  */
 import type { Caller } from "./caller.js";
+import { callable, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
 import { BoltqError, closed } from "./errors.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
@@ -17,6 +18,7 @@ const CONCURRENCY_DEFAULT = 10;
 const LEASE_MS_DEFAULT = 30_000;
 const LEASE_MS_MIN = 1_000;
 const MAX_LEASE_MS_DEFAULT = 10 * 60_000;
+const HELD_MAX = 0x7fff_ffff;
 const STOP_MS_DEFAULT = 30_000;
 
 /** Thrown by a handler, it sends the message to the dead letters at once. */
@@ -61,6 +63,18 @@ export interface WorkerOptions {
 /** Whether a message is no longer ours to settle. */
 function isLost(error: unknown): boolean {
   return error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
+}
+
+function check(queue: string, options: WorkerOptions): void {
+  queueName(queue);
+  optionalWhole(options.concurrency, "concurrency", 1, HELD_MAX);
+  optionalWhole(options.prefetch, "prefetch", 0, HELD_MAX);
+  optionalWhole(options.maxBufferedBytes, "maxBufferedBytes", 1);
+  optionalMilliseconds(options.leaseMs, "leaseMs");
+  optionalMilliseconds(options.maxLeaseMs, "maxLeaseMs");
+  optionalMilliseconds(options.outageMs, "outageMs");
+  if (typeof options.nackDelayMs !== "function") optionalMilliseconds(options.nackDelayMs, "nackDelayMs");
+  if (options.onError !== undefined) callable(options.onError, "onError");
 }
 
 /** What has become of the messages of a worker that was stopped. */
@@ -114,10 +128,11 @@ export class Worker implements AsyncDisposable {
 
   /** For the client itself. @internal */
   constructor(caller: Caller, settling: Settling, queue: string, handler: Handler, options: WorkerOptions) {
+    check(queue, options);
     this.#handler = handler;
     this.#options = options;
     this.#settling = settling;
-    this.#concurrency = Math.max(1, options.concurrency ?? CONCURRENCY_DEFAULT);
+    this.#concurrency = options.concurrency ?? CONCURRENCY_DEFAULT;
     this.#leaseMs = Math.max(LEASE_MS_MIN, options.leaseMs ?? LEASE_MS_DEFAULT);
     options.signal?.throwIfAborted();
     const maxInFlight = this.#concurrency + (options.prefetch ?? 0);

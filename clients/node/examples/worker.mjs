@@ -19,7 +19,8 @@ const worker = client.worker(
   {
     concurrency: 4,
     nackDelayMs: (delivery) => 1_000 * 2 ** delivery.attempts,
-    onError: (error, delivery) => console.log(`message ${delivery.id} failed: ${error.message}`),
+    onError: (error, delivery) =>
+      console.log(`${delivery ? `message ${delivery.id} failed` : "the worker has ended"}: ${error.message}`),
   },
 );
 

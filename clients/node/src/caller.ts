@@ -98,6 +98,7 @@ export class Caller {
     let doubt = false;
     for (let number = 1; ; number += 1) {
       signal?.throwIfAborted();
+      if (this.closing.aborted) throw closed("client", !doubt);
       const channel = this.channel();
       attempt?.(number);
       try {
@@ -117,7 +118,8 @@ export class Caller {
    * to be tried again, or no time is left.
    */
   async recover({ channel, error, repeat, backoff, deadline, signal }: Failure): Promise<void> {
-    if (this.closing.aborted) throw closed("client");
+    const unsent = error instanceof BoltqError && error.notApplied;
+    if (this.closing.aborted) throw closed("client", unsent);
     if (!(error instanceof BoltqError)) throw error;
     if (!isRepeated(error) || (repeat === "once" && !error.notApplied)) throw error;
     const moved = this.#endpoints.failed(channel, error);
@@ -128,7 +130,7 @@ export class Caller {
     try {
       await sleep(waitMs, controller.signal);
     } catch (reason) {
-      throw this.closing.aborted ? closed("client") : reason;
+      throw this.closing.aborted ? closed("client", unsent) : reason;
     } finally {
       release();
     }

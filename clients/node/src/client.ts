@@ -177,8 +177,7 @@ export class BoltqClient implements AsyncDisposable {
     const worker = new Worker(this.#caller, this.#settler, queue, handler, options);
     const part: Part = { close: () => worker.stop() };
     this.#parts.add(part);
-    const over = (): void => void this.#parts.delete(part);
-    worker.finished.then(over, over);
+    worker.whenOver(() => this.#parts.delete(part));
     return worker;
   }
 

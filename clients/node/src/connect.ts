@@ -44,6 +44,8 @@ export interface ChannelOptions {
   readonly tls: (tls.SecureContextOptions & { readonly servername?: string }) | undefined;
   /** Metadata of every call. */
   readonly credentials: () => Promise<Readonly<Record<string, string>>> | Readonly<Record<string, string>>;
+  /** What they are. */
+  readonly shows: "API key" | "token" | undefined;
 }
 
 /** A channel to an address, `host:port`. */
@@ -83,7 +85,7 @@ class ConnectChannel implements Channel {
       const response = await this.#transport.unary(method, signal, timeoutMs, headers, request);
       return response.message;
     } catch (error) {
-      throw translate(error);
+      throw translate(error, this.#options.shows);
     }
   }
 
@@ -101,7 +103,7 @@ class ConnectChannel implements Channel {
       return this.#stream(method, input, controller.signal, options.timeoutMs);
     };
     const opening = begin();
-    return { ...reading(opening, release), cancel: () => controller.abort() };
+    return { ...reading(opening, release, this.#options.shows), cancel: () => controller.abort() };
   }
 
   bidi<I extends DescMessage, O extends DescMessage>(
@@ -112,7 +114,7 @@ class ConnectChannel implements Channel {
     const requests = new Requests<MessageInitShape<I>>();
     const opening = this.#stream(method, requests, controller.signal, options.timeoutMs);
     return {
-      ...reading(opening, release),
+      ...reading(opening, release, this.#options.shows),
       send: (message) => requests.push(message),
       finish: () => requests.end(),
       cancel: () => {
@@ -145,12 +147,13 @@ class ConnectChannel implements Channel {
 function reading<I extends DescMessage, O extends DescMessage>(
   opening: Promise<StreamResponse<I, O>>,
   release: () => void,
+  shows: ChannelOptions["shows"],
 ): Pick<StreamCall<O>, "opened" | "responses"> {
   const opened = opening.then(
     () => undefined,
     (error: unknown) => {
       release();
-      throw translate(error);
+      throw translate(error, shows);
     },
   );
   opened.catch(() => undefined);
@@ -158,7 +161,7 @@ function reading<I extends DescMessage, O extends DescMessage>(
     try {
       yield* (await opening).message;
     } catch (error) {
-      throw translate(error);
+      throw translate(error, shows);
     } finally {
       release();
     }
@@ -280,16 +283,19 @@ function dial(address: string, { tls: secure, connectTimeoutMs }: ChannelOptions
 }
 
 /** From the errors of the transport. What a server has not said itself is a connection that broke, whatever it is called there. */
-function translate(error: unknown): unknown {
+function translate(error: unknown, shows: ChannelOptions["shows"]): unknown {
   if (error instanceof BoltqError || !(error instanceof ConnectError)) return error;
   const info = errorInfo(error);
   const code = codeName(error.code);
-  const message = error.rawMessage;
+  const refused = code === "UNAUTHENTICATED" && shows !== undefined;
+  const message = refused
+    ? `the ${shows} that was shown is none of this server (${error.rawMessage})`
+    : error.rawMessage;
   if (info !== undefined) return new BoltqError(message, { code, reason: info.reason, metadata: info.metadata });
   const told = error.metadata.has("grpc-status") || code === "DEADLINE_EXCEEDED" || code === "UNIMPLEMENTED";
   if (told) return new BoltqError(message, { code, cause: error });
-  const refused = message.includes("REFUSED_STREAM");
-  return new BoltqError(message, { code: "UNAVAILABLE", unsent: refused || unsent.has(error), cause: error });
+  const unheard = message.includes("REFUSED_STREAM");
+  return new BoltqError(message, { code: "UNAVAILABLE", unsent: unheard || unsent.has(error), cause: error });
 }
 
 function errorInfo(error: ConnectError): ErrorInfo | undefined {

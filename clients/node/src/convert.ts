@@ -2,6 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 
+import type { Repeat } from "./caller.js";
 import { milliseconds, shown, text, texts, whole } from "./check.js";
 import { invalid } from "./errors.js";
 
@@ -25,7 +26,7 @@ export interface Message {
   readonly delayMs?: number | undefined;
   /** Milliseconds until it is discarded, the delay included. */
   readonly ttlMs?: number | undefined;
-  /** Makes the publish to a queue repeatable: the same key is not stored in that queue again for a while. */
+  /** Makes the publish repeatable: the same key is not stored again for a while in that queue, topic, or exchange with that routing key. */
   readonly idempotencyKey?: string | undefined;
   /** Messages of a queue with the same key are delivered in order and one at a time. */
   readonly orderingKey?: string | undefined;
@@ -84,6 +85,11 @@ export function messageInit(given: Message | Payload): WireMessage {
     idempotencyKey: text(idempotencyKey, "idempotencyKey"),
     orderingKey: text(orderingKey, "orderingKey"),
   };
+}
+
+/** Whether a publish may be made twice: the server knows it again by its key. */
+export function repeatOf({ idempotencyKey }: WireMessage): Repeat {
+  return idempotencyKey === "" ? "once" : "repeatable";
 }
 
 /** Milliseconds as a Duration, rounded to whole nanoseconds: with a part of one it could not be sent. */

@@ -115,9 +115,12 @@ export function inDoubt(error: BoltqError): BoltqError {
   return new BoltqError(error.message, { code, reason, metadata, inDoubt: true, cause: error });
 }
 
-/** The error of everything that is called on a client, publisher or worker that was closed. */
-export function closed(what: string): BoltqError {
-  return new BoltqError(`the ${what} is closed`, { code: "CANCELLED", reason: "CLIENT_CLOSED" });
+/**
+ * The error of everything that is called on a client, publisher or worker that was closed, or was on its way then. `unsent`: it is certain
+ * that nothing was done.
+ */
+export function closed(what: string, unsent = true): BoltqError {
+  return new BoltqError(`the ${what} is closed`, { code: "CANCELLED", reason: "CLIENT_CLOSED", unsent });
 }
 
 function millisecondsOf(text: string | undefined): number | undefined {

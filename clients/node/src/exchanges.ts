@@ -1,7 +1,7 @@
 /** Exchanges: bindings say which queues get a copy of a message. */
 import type { Caller, CallOptions } from "./caller.js";
 import { oneOf, texts } from "./check.js";
-import { count, hex, type Message, messageInit, type Payload } from "./convert.js";
+import { count, hex, type Message, messageInit, type Payload, repeatOf } from "./convert.js";
 import { ExchangeService, ExchangeType, type Exchange as WireExchange } from "./gen/boltq/exchange/v1/exchange_pb.js";
 import { pages } from "./pages.js";
 import type { ReadOptions } from "./queues.js";
@@ -98,8 +98,9 @@ export class Exchanges {
   }
 
   /**
-   * Puts a copy of a message into every queue that a binding chooses. There are no idempotency keys here: if no answer comes, the
-   * failure says that the outcome is unknown (`notApplied` is false), and it is not repeated.
+   * Puts a copy of a message into every queue that a binding chooses. With an `idempotencyKey` it is repeated when that is needed, and
+   * stored once. The client makes up no key here: without one it is not repeated if no answer comes, and the failure says that the outcome
+   * is unknown (`notApplied` is false).
    */
   async publish(
     exchange: string,
@@ -108,7 +109,8 @@ export class Exchanges {
     options?: CallOptions,
   ): Promise<Routed> {
     const request = { exchange, routingKey, message: messageInit(message) };
-    const answer = await this.#caller.unary(ExchangeService.method.publish, request, "once", options);
+    const repeat = repeatOf(request.message);
+    const answer = await this.#caller.unary(ExchangeService.method.publish, request, repeat, options);
     return { id: hex(answer.messageId), routed: count(answer.routed) };
   }
 

@@ -74,6 +74,7 @@ export function settingsOf(options: ConnectOptions): Settings {
       connectTimeoutMs: positive(options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT, "connectTimeoutMs"),
       tls: tlsOf(options.tls),
       credentials: credentialsOf(options),
+      shows: options.apiKey !== undefined ? "API key" : options.token !== undefined ? "token" : undefined,
     },
     retry: {
       timeoutMs: positive(options.timeoutMs ?? TIMEOUT_MS_DEFAULT, "timeoutMs"),

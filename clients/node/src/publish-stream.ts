@@ -251,7 +251,9 @@ export class PublishStream {
   }
 
   #failAll(error: unknown): void {
-    const all = [...this.#sent.flat(), ...this.#ready];
+    const sent = this.#sent.flat();
+    for (const message of sent) message.unknown = true;
+    const all = sent.concat(this.#ready);
     this.#sent = [];
     this.#ready = [];
     for (const message of all) this.#fail(message, error);

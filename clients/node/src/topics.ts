@@ -1,6 +1,6 @@
 /** Topics: every message goes to all who subscribe, and into the backlog of every durable subscription. */
 import type { Caller, CallOptions } from "./caller.js";
-import { count, hex, type Message, messageInit, optionalDate, type Payload } from "./convert.js";
+import { count, hex, type Message, messageInit, optionalDate, type Payload, repeatOf } from "./convert.js";
 import { TopicService } from "./gen/boltq/topic/v1/topic_pb.js";
 import { pages } from "./pages.js";
 import { TopicMessage } from "./received.js";
@@ -61,12 +61,13 @@ export class Topics {
   }
 
   /**
-   * Publishes a message. There are no idempotency keys here: if no answer comes, the failure says that the outcome is unknown
-   * (`notApplied` is false), and it is not repeated.
+   * Publishes a message. With an `idempotencyKey` it is repeated when that is needed, and told once. The client makes up no key here:
+   * without one it is not repeated if no answer comes, and the failure says that the outcome is unknown (`notApplied` is false).
    */
   async publish(topic: string, message: Message | Payload, options?: CallOptions): Promise<TopicPublished> {
     const request = { topic, message: messageInit(message) };
-    const answer = await this.#caller.unary(TopicService.method.publish, request, "once", options);
+    const repeat = repeatOf(request.message);
+    const answer = await this.#caller.unary(TopicService.method.publish, request, repeat, options);
     return { id: hex(answer.messageId), durableSubscriptions: count(answer.durableSubscriptions) };
   }
 

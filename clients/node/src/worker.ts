@@ -54,8 +54,11 @@ export interface WorkerOptions {
   /**
    * Told what a handler threw, that a lease was not extended any further, and why a message could not be settled unless that is because
    * somebody else has it. What it throws itself is ignored.
+   *
+   * Told without a message why the worker has ended by itself, for example because its key may not consume. If there is no `onError`, or it
+   * throws then, and nobody has asked for {@link Worker.finished}, that failure is an unhandled rejection, which ends a process.
    */
-  readonly onError?: ((error: unknown, delivery: Delivery) => void) | undefined;
+  readonly onError?: ((error: unknown, delivery: Delivery | undefined) => void) | undefined;
   /** Stops the worker, as {@link Worker.stop} does. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -121,6 +124,8 @@ export class Worker implements AsyncDisposable {
   #waiting: Job[] = [];
   #waitingBytes = 0;
   #running = 0;
+  /** Whether somebody has asked for {@link finished}. */
+  #watched = false;
   #stream = 0;
   #room: Deferred<void> | undefined;
   #quiet: Deferred<void> | undefined;
@@ -156,10 +161,16 @@ export class Worker implements AsyncDisposable {
 
   /**
    * Fulfilled when the worker has stopped; fails if it cannot go on, for example because the key may not consume. Nobody has to look
-   * at it.
+   * at it who has `onError`.
    */
   get finished(): Promise<void> {
+    this.#watched = true;
     return this.#finished.promise;
+  }
+
+  /** Calls back when the worker has ended, however that was. For the client itself. @internal */
+  whenOver(over: () => void): void {
+    this.#finished.promise.then(over, over);
   }
 
   /** Handlers that run now. */
@@ -190,9 +201,23 @@ export class Worker implements AsyncDisposable {
   }
 
   #failed(error: unknown): void {
+    if (this.#stopped === undefined) this.#tell(error);
     this.#stopped ??= Promise.resolve({ released: this.#jobs.size });
     this.#endAll(error);
     this.#finished.reject(error);
+  }
+
+  /** A worker that ends by itself must not do so in silence: the queue would fill, and nobody know. */
+  #tell(error: unknown): void {
+    const { onError } = this.#options;
+    let told = this.#watched;
+    try {
+      onError?.(error, undefined);
+      told ||= onError !== undefined;
+    } catch {
+      // It expects a message, and has told nobody.
+    }
+    if (!told) void Promise.reject(error);
   }
 
   #endAll(reason: unknown): void {

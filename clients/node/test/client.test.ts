@@ -1,5 +1,7 @@
 /** What the client does with a server that works. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -76,6 +78,56 @@ describe("a message", () => {
   });
 });
 
+test("a publish to a topic or an exchange is repeated if it has a key", async () => {
+  const queue = unique("routed");
+  await client.publish(queue, "0");
+  const keyed = { payload: "x", idempotencyKey: unique("key") };
+  const first = await client.exchanges.publish("", queue, keyed);
+  assert.deepEqual(await client.exchanges.publish("", queue, keyed), first);
+  assert.equal((await client.queues.get(queue)).ready, 2);
+  const topic = unique("told");
+  assert.deepEqual(await client.topics.publish(topic, keyed), await client.topics.publish(topic, keyed));
+
+  for (const [message, attempts] of [
+    [keyed, 2],
+    [{ payload: "x" }, 1],
+  ] as const) {
+    for (const publish of [
+      (other: BoltqClient) => other.topics.publish(topic, message),
+      (other: BoltqClient) => other.exchanges.publish("", queue, message),
+    ]) {
+      let asked = 0;
+      // It takes what comes and answers nothing: the connection is cut instead.
+      const silent = createServer((socket) => {
+        asked += 1;
+        socket.on("error", () => undefined);
+        socket.once("data", () => setTimeout(() => socket.destroy(), 100));
+      });
+      silent.listen(0, "127.0.0.1");
+      await once(silent, "listening");
+      const { port } = silent.address() as AddressInfo;
+      const other = connect({ addresses: `127.0.0.1:${port}`, timeoutMs: 1_000 });
+      await assert.rejects(publish(other), { name: "BoltqError", notApplied: false });
+      assert.ok(attempts === 1 ? asked === 1 : asked > 1, `${asked} attempts`);
+      await other.close();
+      silent.close();
+    }
+  }
+});
+
+test("a publish that was sent when its publisher was given up may be stored", async () => {
+  const publisher = client.publisher(unique("given-up"));
+  const sent = await publisher.send("x");
+  await new Promise((resolve) => setImmediate(resolve));
+  const unsent = await publisher.send("y");
+  const outcomes = Promise.allSettled([sent.confirmed, unsent.confirmed]);
+  publisher.abort();
+  assert.deepEqual(
+    (await outcomes).map((outcome) => outcome.status === "rejected" && (outcome.reason as BoltqError).notApplied),
+    [false, true],
+  );
+});
+
 describe("calls", () => {
   test("are given up by their signal, with its reason", async () => {
     const abort = new AbortController();
@@ -111,12 +163,12 @@ describe("calls", () => {
   test("fail when the client is closed", async () => {
     const other = testbed.connect();
     const waiting = other.consume(unique("close"), { waitMs: 30_000 });
-    const refused = assert.rejects(waiting, { reason: "CLIENT_CLOSED" });
+    const refused = assert.rejects(waiting, { reason: "CLIENT_CLOSED", notApplied: false });
     await sleep(50);
     await other.close();
     await refused;
-    await assert.rejects(other.publish("q", "x"), { reason: "CLIENT_CLOSED" });
-    await assert.rejects(other.kv.get("k"), { reason: "CLIENT_CLOSED" });
+    await assert.rejects(other.publish("q", "x"), { reason: "CLIENT_CLOSED", notApplied: true });
+    await assert.rejects(other.kv.get("k"), { reason: "CLIENT_CLOSED", notApplied: true });
     assert.throws(() => other.worker("q", () => undefined), { reason: "CLIENT_CLOSED" });
   });
 });
@@ -190,7 +242,7 @@ describe("a publisher", () => {
     await client.queues.update(queue, { maxLength: undefined });
     await publisher.publish("c");
     await publisher.close();
-    await assert.rejects(publisher.send("d"), { reason: "CLIENT_CLOSED" });
+    await assert.rejects(publisher.send("d"), { reason: "CLIENT_CLOSED", notApplied: true });
   });
 
   test("does without keys when the server remembers too many, unless the application wants one", async () => {

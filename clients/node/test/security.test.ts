@@ -1,7 +1,11 @@
 /** TLS, certificates of clients, keys and tokens. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import type { BoltqError } from "@boltq/client";
 
 import { Testbed } from "./testbed.js";
 
@@ -38,9 +42,42 @@ test("a key is shown with every call, in either form", async () => {
     await delivery?.ack();
   }
   await using stranger = testbed.connect({ apiKey: "wrong" });
-  const denied = { code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED", retriable: false };
+  const message = /the API key that was shown is none of this server/;
+  const denied = { code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED", retriable: false, message };
   await assert.rejects(stranger.publish("q", "x"), denied);
   await assert.rejects(stranger.subscribe("q").next(), denied);
   await assert.rejects(stranger.kv.watch().next(), denied);
   await assert.rejects(stranger.worker("q", () => undefined).finished, denied);
+
+  await using nobody = testbed.connect();
+  await assert.rejects(nobody.publish("q", "x"), { code: "UNAUTHENTICATED", message: /^unauthorized/ });
+  await using bearer = testbed.connect({ token: "wrong" });
+  await assert.rejects(bearer.publish("q", "x"), { message: /^the token that was shown is none of this server/ });
+});
+
+test("a worker that may not consume does not end in silence", async () => {
+  await using testbed = await Testbed.start("--storage", "memory", "--set", "security.api_key=s3cret");
+  await using client = testbed.connect({ apiKey: "wrong" });
+  const told = await new Promise<unknown[]>((resolve) => {
+    client.worker("q", () => undefined, { onError: (...all) => resolve(all) });
+  });
+  assert.equal((told[0] as BoltqError).code, "UNAUTHENTICATED");
+  assert.equal(told[1], undefined);
+
+  const connected = `const client = connect({ addresses: "${testbed.addresses[0]}", apiKey: "wrong" });`;
+  const begin = `import { connect } from "@boltq/client"; ${connected}`;
+  for (const [options, code] of [
+    ["{}", 1],
+    ["{ onError: (error, delivery) => console.error(delivery.id) }", 1],
+    ["{ onError: () => undefined }", 0],
+  ] as const) {
+    const program = `${begin} client.worker("q", () => undefined, ${options});`;
+    const child = spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
+      cwd: fileURLToPath(new URL("..", import.meta.url)),
+      encoding: "utf8",
+      timeout: 60_000,
+    });
+    assert.equal(child.status, code, options + child.stderr);
+    if (code === 1) assert.match(child.stderr, /UNAUTHENTICATED/);
+  }
 });

@@ -108,6 +108,34 @@ describe("the example", () => {
     );
   });
 
+  for (const [name, page, heading] of [
+    ["the README", `${ROOT}README.md`, "## In five minutes"],
+    ["docs/clients.md", `${REPOSITORY}docs/clients.md`, "## Node"],
+  ] as const) {
+    test(`of ${name}, as it is there`, async () => {
+      const section = readFileSync(page, "utf8").split(`${heading}\n`)[1] ?? "";
+      const shown = /```js\n(.*?)```/s.exec(section)?.[1] ?? "";
+      assert.ok(shown.includes('"localhost:9091"'));
+      const program = shown.replace("localhost:9091", testbed.addresses[0] ?? "");
+      const child = spawn(process.execPath, ["--input-type=module", "--eval", program], {
+        cwd: ROOT,
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+      let written = "";
+      child.stdout.on("data", (text) => {
+        written += text;
+        child.kill("SIGTERM");
+      });
+      try {
+        assert.equal(await within(ENDS_WITHIN_MS, "the program to stop", ended), 0);
+      } finally {
+        child.kill("SIGKILL");
+      }
+      assert.match(written, /ann/);
+    });
+  }
+
   test("of which none is left out", () => {
     assert.deepEqual(readdirSync(`${ROOT}examples`).sort(), [...Object.keys(OUTPUTS), "worker.mjs"].sort());
   });

@@ -2,6 +2,7 @@
  * The replicated key-value cache. Versions, and what is counted with `increment`, use all of their 64 bits, so they are `bigint` here.
  */
 import type { Caller, CallOptions } from "./caller.js";
+import { whole } from "./check.js";
 import { bytesOf, count, dateOf, duration, optionalDate, optionalDuration, type Payload } from "./convert.js";
 import { KvService, type WatchResponse, type Entry as WireEntry } from "./gen/boltq/kv/v1/kv_pb.js";
 import { pages } from "./pages.js";
@@ -159,7 +160,10 @@ export class Kv {
     delta: bigint | number = 1n,
     options?: CallOptions,
   ): Promise<{ readonly value: bigint; readonly version: bigint }> {
-    const request = { key, delta: BigInt(delta) };
+    const request = {
+      key,
+      delta: typeof delta === "number" ? BigInt(whole(delta, "delta", Number.MIN_SAFE_INTEGER)) : delta,
+    };
     const { value, version } = await this.#caller.unary(KvService.method.increment, request, "once", options);
     return { value, version };
   }

@@ -155,6 +155,9 @@ test("other arguments are checked, too", async () => {
   await assert.rejects(client.topics.publish(wrong(42), "x"), names("topic"));
   await assert.rejects(client.topics.subscribe(wrong(42)).next(), names("topic"));
   await assert.rejects(client.kv.get(wrong(42)), names("key"));
+  for (const delta of [1.5, Number.NaN, wrong<number>("1"), 2n ** 64n]) {
+    await assert.rejects(client.kv.increment("n", delta), names("delta"));
+  }
   assert.throws(() => connect({ addresses: wrong(5) }), names("addresses"));
   assert.throws(() => connect({ addresses: wrong([5]) }), names("addresses"));
   assert.throws(() => connect({ apiKey: wrong(5) }), names("apiKey"));

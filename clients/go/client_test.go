@@ -254,6 +254,52 @@ func TestAFullQueueIsForTheApplicationToDecideAbout(t *testing.T) {
 	}
 }
 
+func TestTextThatIsNotUTF8FailsAloneAndIsNamed(t *testing.T) {
+	client, queue, bad := single(t).connect(t), unique("jobs"), "\xff"
+	refused := func(what, name string, err error) {
+		t.Helper()
+		if !errors.Is(err, boltq.ErrInvalidArgument) || errors.Is(err, boltq.ErrOutcomeUnknown) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for name, message := range map[string]boltq.Message{
+		`headers["from"]`: {Headers: map[string]string{"from": bad}},
+		"headers":         {Headers: map[string]string{bad: "x"}},
+		"content_type":    {ContentType: bad},
+		"idempotency_key": {IdempotencyKey: bad},
+		"ordering_key":    {OrderingKey: bad},
+	} {
+		ids, err := client.PublishBatch(t.Context(), queue, []boltq.Message{{}, message, {}})
+		var batch *boltq.BatchError
+		if !errors.As(err, &batch) || len(batch.Failures) != 1 || ids[0].IsZero() || ids[2].IsZero() {
+			t.Fatalf("%s: ids %v, %v", name, ids, err)
+		}
+		refused("batch", name, batch.Failures[1])
+		_, err = client.Publish(t.Context(), queue, message)
+		refused("publish", name, err)
+		_, err = client.PublishTopic(t.Context(), "news", message)
+		refused("topic", name, err)
+		_, err = client.PublishExchange(t.Context(), "", queue, message)
+		refused("exchange", name, err)
+	}
+	_, err := client.PublishBatch(t.Context(), bad, []boltq.Message{{}})
+	refused("queue of a batch", "queue", err)
+	_, err = client.Publish(t.Context(), bad, boltq.Message{})
+	refused("queue", "queue", err)
+	_, err = client.Subscribe(t.Context(), bad)
+	refused("subscription", "queue", err)
+	_, err = client.SubscribeTopic(t.Context(), bad)
+	refused("subscription of a topic", "topic", err)
+	_, err = client.KV().Watch(t.Context(), bad)
+	refused("watch", "pattern", err)
+	_, err = client.KV().Set(t.Context(), bad, nil)
+	refused("cache", "key", err)
+	_, err = client.BindQueue(t.Context(), "x", boltq.Binding{Queue: queue, Headers: map[string]string{"a": bad}})
+	refused("binding", "headers", err)
+	work := client.NewWorker(bad, func(context.Context, *boltq.Delivery) error { return nil })
+	refused("worker", "queue", work.Run(t.Context()))
+}
+
 func TestAMessageThatIsTooLargeFailsAlone(t *testing.T) {
 	client, queue := single(t).connect(t), unique("jobs")
 	large := boltq.Message{Payload: make([]byte, 5<<20)}

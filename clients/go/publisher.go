@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -136,6 +137,12 @@ func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher 
 // context is for the waiting alone. The message must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, message Message) (*Confirm, error) {
 	confirm := &Confirm{done: make(chan struct{}), message: message.wire(), since: time.Now()}
+	if !utf8.ValidString(p.queue) {
+		return nil, notText("queue")
+	}
+	if err := checkText(confirm.message); err != nil {
+		return nil, err
+	}
 	if confirm.message.IdempotencyKey == "" && p.client.generatesKeys() {
 		confirm.message.IdempotencyKey, confirm.generated = p.client.generatedKey(), true
 	}

@@ -170,7 +170,11 @@ func (c *Client) generatedKey() string {
 
 // restKeys leaves what room there is for keys to those who chose theirs.
 func (c *Client) restKeys() {
-	c.keysAgain.Store(time.Now().Add(keysRest).UnixNano())
+	now := time.Now()
+	if c.keysAgain.Swap(now.Add(keysRest).UnixNano()) > now.UnixNano() {
+		// Many are refused together, and one warning tells of all.
+		return
+	}
 	c.options.logger.Warn("boltq: the server remembers as many idempotency keys as it may; none are generated for a while",
 		"pause", keysRest, "see", "queue.dedup_max_keys")
 }

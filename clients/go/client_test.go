@@ -7,11 +7,13 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/boltq/boltq/clients/go"
+	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
 
 // openFiles is how many files and sockets this process has open.
@@ -232,6 +234,41 @@ func TestKeysThatWereMadeUpAreLeftOutWhenTheServerHasNoRoomForThem(t *testing.T)
 	var failure *boltq.Error
 	if !errors.As(err, &failure) || failure.Reason != "IDEMPOTENCY_KEYS_FULL" || !failure.Retriable() || failure.RetryAfter() == 0 {
 		t.Errorf("the failure is %v", err)
+	}
+}
+
+func TestMessagesWithoutAKeyAreSentAgainIfTheyWereRefusedForTheKeysOfOthers(t *testing.T) {
+	bed := startTestbed(t, "--set", "queue.dedup_max_keys=5")
+	client, queue := bed.connect(t, boltq.WithGeneratedKeys(false)), unique("jobs")
+	keyed := func(number int) boltq.Message {
+		return boltq.Message{IdempotencyKey: "order-" + strconv.Itoa(number), Headers: map[string]string{"keyed": "yes"}}
+	}
+	for number := range 5 {
+		must[boltq.MessageID](t)(client.Publish(t.Context(), queue, keyed(number)))
+	}
+	publisher := client.NewPublisher(queue)
+	for round := range 20 {
+		var confirms []*boltq.Confirm
+		messages := []boltq.Message{{}, {OrderingKey: "a"}, keyed(100 + round), {}, {OrderingKey: "a"}}
+		for _, message := range messages {
+			confirms = append(confirms, must[*boltq.Confirm](t)(publisher.Publish(t.Context(), message)))
+		}
+		for index, confirm := range confirms {
+			id, err := confirm.Wait(t.Context())
+			if messages[index].IdempotencyKey == "" && (err != nil || id.IsZero()) {
+				t.Fatalf("round %d, message %d without a key: %v", round, index, err)
+			}
+			var failure *boltq.Error
+			if messages[index].IdempotencyKey != "" && (!errors.As(err, &failure) || failure.Reason != "IDEMPOTENCY_KEYS_FULL") {
+				t.Fatalf("round %d, the message with a key: %v", round, err)
+			}
+		}
+	}
+	if err := publisher.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if info := must[*queuev1.Queue](t)(client.GetQueue(t.Context(), queue)); info.Ready+info.Leased != 5+20*4 {
+		t.Errorf("there are %v", info)
 	}
 }
 

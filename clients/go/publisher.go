@@ -89,6 +89,9 @@ type Confirm struct {
 	bytes     int
 	since     time.Time
 	generated bool
+	// leftOut is set once it was refused because there is no room for keys, its own or that of another message: it goes without one,
+	// and not together with others, as a server refuses what it takes in one go if there is one key too much in it.
+	leftOut bool
 	// unknown is set once nobody knows whether it was stored; no later failure changes that.
 	unknown bool
 	number  uint64

@@ -272,6 +272,22 @@ func TestMessagesWithoutAKeyAreSentAgainIfTheyWereRefusedForTheKeysOfOthers(t *t
 	}
 }
 
+func TestAKeyMakesPublishesToTopicsAndExchangesComeOnce(t *testing.T) {
+	client, queue, topic := single(t).connect(t), unique("jobs"), unique("news")
+	message := boltq.Message{IdempotencyKey: "order-17"}
+	first := must[boltq.ExchangePublished](t)(client.PublishExchange(t.Context(), "", queue, message))
+	if again := must[boltq.ExchangePublished](t)(client.PublishExchange(t.Context(), "", queue, message)); again != first {
+		t.Errorf("the exchange says %v, and then %v", first, again)
+	}
+	if info := must[*queuev1.Queue](t)(client.GetQueue(t.Context(), queue)); info.Ready != 1 {
+		t.Errorf("there are %v", info)
+	}
+	told := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message))
+	if again := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message)); again != told {
+		t.Errorf("the topic says %v, and then %v", told, again)
+	}
+}
+
 func TestAFullQueueIsForTheApplicationToDecideAbout(t *testing.T) {
 	client, queue := single(t).connect(t), unique("small")
 	if _, created, err := client.CreateQueue(t.Context(), queue, boltq.MaxLength(2)); err != nil || !created {

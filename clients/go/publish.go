@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
-	typev1 "github.com/boltq/boltq/clients/go/gen/boltq/type/v1"
 )
 
 // Publish stores a message in a queue, which is created on first use, and returns when it is as durable as the server
@@ -32,13 +31,13 @@ func (c *Client) Publish(ctx context.Context, queue string, message Message) (Me
 }
 
 func (c *Client) publish(ctx context.Context, request *queuev1.PublishRequest) (MessageID, error) {
-	answer, err := invoke(ctx, c, repeatable(request.Message), queues, queuev1.QueueServiceClient.Publish, request)
+	answer, err := invoke(ctx, c, repeatable(request.Message.IdempotencyKey), queues, queuev1.QueueServiceClient.Publish, request)
 	return messageID(answer.GetMessageId()), err
 }
 
 // repeatable says when a publish may be made again: with a key, always.
-func repeatable(message *typev1.Message) repeat {
-	if message.IdempotencyKey != "" {
+func repeatable(key string) repeat {
+	if key != "" {
 		return always
 	}
 	return ifNotApplied

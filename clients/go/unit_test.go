@@ -235,6 +235,45 @@ func TestIdsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
+func TestAPublishWithAKeyIsMadeAgainWhereverItGoes(t *testing.T) {
+	attempts := 0
+	client, err := New("a:1", WithBackoff(time.Millisecond, time.Millisecond), WithDialOptions(grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+			if attempts++; attempts == 1 {
+				ctx.Value(sentKey{}).(*atomic.Bool).Store(true)
+				return status.Error(codes.Unavailable, "EOF")
+			}
+			return nil
+		})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for name, publish := range map[string]func(Message, ...PublishOption) error{
+		"topic": func(message Message, opts ...PublishOption) error {
+			_, err := client.PublishTopic(t.Context(), "news", message, opts...)
+			return err
+		},
+		"exchange": func(message Message, opts ...PublishOption) error {
+			_, err := client.PublishExchange(t.Context(), "x", "", message, opts...)
+			return err
+		},
+	} {
+		attempts = 0
+		if err := publish(Message{IdempotencyKey: "order-17"}); err != nil || attempts != 2 {
+			t.Errorf("%s, with a key: %v after %d attempts", name, err, attempts)
+		}
+		attempts = 0
+		if err := publish(Message{}, AtLeastOnce()); err != nil || attempts != 2 {
+			t.Errorf("%s, at least once: %v after %d attempts", name, err, attempts)
+		}
+		attempts = 0
+		if err := publish(Message{}); !errors.Is(err, ErrOutcomeUnknown) || attempts != 1 {
+			t.Errorf("%s, without a key: %v after %d attempts", name, err, attempts)
+		}
+	}
+}
+
 func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
 	client, err := New("a:1", WithRetryTimeout(20*time.Millisecond), WithBackoff(time.Millisecond, time.Millisecond))
 	if err != nil {

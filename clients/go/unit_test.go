@@ -235,6 +235,33 @@ func TestIdsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
+func TestAnAddressWithoutAPortHasThatOfServers(t *testing.T) {
+	for given, want := range map[string]string{
+		"localhost":            "localhost:9091",
+		"localhost:1":          "localhost:1",
+		"10.0.0.1":             "10.0.0.1:9091",
+		"::1":                  "[::1]:9091",
+		"[::1]":                "[::1]:9091",
+		"[::1]:1":              "[::1]:1",
+		"fe80::1%eth0":         "[fe80::1%eth0]:9091",
+		"dns:///boltq.example": "dns:///boltq.example",
+		"unix:/run/boltq":      "unix:/run/boltq",
+		"passthrough:///a:1":   "passthrough:///a:1",
+	} {
+		if got := withPort(given); got != want {
+			t.Errorf("%q is %q", given, got)
+		}
+	}
+	client, err := New("a, b:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if a, b := client.endpoints.configured[0], client.endpoints.configured[1]; a.address != "a:9091" || b.address != "b:1" {
+		t.Errorf("it goes to %s and %s", a.address, b.address)
+	}
+}
+
 func TestAPublishWithAKeyIsMadeAgainWhereverItGoes(t *testing.T) {
 	attempts := 0
 	client, err := New("a:1", WithBackoff(time.Millisecond, time.Millisecond), WithDialOptions(grpc.WithChainUnaryInterceptor(

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/boltq/boltq/clients/go"
+	exchangev1 "github.com/boltq/boltq/clients/go/gen/boltq/exchange/v1"
 	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
 
@@ -285,6 +286,19 @@ func TestAKeyMakesPublishesToTopicsAndExchangesComeOnce(t *testing.T) {
 	told := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message))
 	if again := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message)); again != told {
 		t.Errorf("the topic says %v, and then %v", told, again)
+	}
+}
+
+func TestAnExchangeWithoutATypeIsDirectAndOneThatIsNoneIsRefused(t *testing.T) {
+	client, name := single(t).connect(t), unique("x")
+	declared := must[*exchangev1.Exchange](t)(client.DeclareExchange(t.Context(), boltq.Exchange{Name: name}))
+	if boltq.ExchangeType(declared.Type) != boltq.DirectExchange {
+		t.Errorf("it is %v", declared)
+	}
+	for _, wrong := range []boltq.ExchangeType{-1, 17} {
+		if declared, err := client.DeclareExchange(t.Context(), boltq.Exchange{Name: unique("x"), Type: wrong}); !errors.Is(err, boltq.ErrInvalidArgument) {
+			t.Errorf("type %d: %v, %v", wrong, declared, err)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 // Exchange is what DeclareExchange declares.
 type Exchange struct {
 	Name string
+	// Type is DirectExchange if it is not set.
 	Type ExchangeType
 	// Durable is kept as it is declared; all exchanges survive a restart as the rest does.
 	Durable bool

@@ -381,4 +381,34 @@ func TestAMessageThatIsTooLargeFailsAlone(t *testing.T) {
 	if !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("the text is %q", err)
 	}
+	refused := func(what, reason string, err error) {
+		t.Helper()
+		var failure *boltq.Error
+		if !errors.As(err, &failure) || failure.Reason != reason || !errors.Is(err, boltq.ErrInvalidArgument) || failure.OutcomeUnknown {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// The last fit into a request, and are for the server to refuse.
+	for _, bytes := range []int{5 << 20, 4<<20 + 1, 4<<20 - 100, 4_128_769} {
+		large := boltq.Message{Payload: make([]byte, bytes)}
+		_, err = client.Publish(t.Context(), queue, large)
+		refused("queue", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishTopic(t.Context(), "news", large)
+		refused("topic", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishExchange(t.Context(), "", queue, large)
+		refused("exchange", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishBatch(t.Context(), queue, []boltq.Message{large})
+		if !errors.As(err, &batch) {
+			t.Fatal(err)
+		}
+		refused("batch", "MESSAGE_TOO_LARGE", batch.Failures[0])
+	}
+	for _, bytes := range []int{5 << 20, 4<<20 + 1, 4<<20 - 100} {
+		_, err = client.KV().Set(t.Context(), "large", make([]byte, bytes))
+		refused("cache", "VALUE_TOO_LARGE", err)
+	}
+	_, err = client.GetQueue(t.Context(), strings.Repeat("q", 5<<20))
+	refused("another request", "INVALID_ARGUMENT", err)
+	_, err = client.Subscribe(t.Context(), strings.Repeat("q", 5<<20))
+	refused("a stream", "INVALID_ARGUMENT", err)
 }

@@ -11,15 +11,21 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	kvv1 "github.com/boltq/boltq/clients/go/gen/boltq/kv/v1"
+	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 	typev1 "github.com/boltq/boltq/clients/go/gen/boltq/type/v1"
 )
 
-// Requests that cannot be sent as they are. gRPC calls that an internal error, of which nobody knows what it has done.
+// Requests that cannot be sent as they are, or are not taken. gRPC says little of these, and calls some an internal error, of
+// which nobody knows what it has done.
 
 // checkUnary tells why a request could not be sent.
 func checkUnary(
 	ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
+	if err := checkSize(request); err != nil {
+		return err
+	}
 	return unencodable(invoker(ctx, method, request, answer, conn, opts...), request)
 }
 
@@ -38,7 +44,32 @@ type checkedStream struct{ grpc.ClientStream }
 
 // SendMsg implements grpc.ClientStream.
 func (s checkedStream) SendMsg(request any) error {
+	if _, checked := request.(*queuev1.PublishStreamRequest); !checked {
+		if err := checkSize(request); err != nil {
+			return err
+		}
+	}
 	return unencodable(s.ClientStream.SendMsg(request), request)
+}
+
+// checkSize refuses what servers do not take in one request. They say so without a reason, after all of it has come.
+func checkSize(request any) error {
+	message, ok := request.(proto.Message)
+	if !ok {
+		return nil
+	}
+	bytes := proto.Size(message)
+	if bytes <= requestBytesMax {
+		return nil
+	}
+	reason, what := "INVALID_ARGUMENT", "request"
+	switch request.(type) {
+	case interface{ GetMessage() *typev1.Message }:
+		reason, what = "MESSAGE_TOO_LARGE", "message"
+	case *kvv1.SetRequest:
+		reason, what = "VALUE_TOO_LARGE", "value"
+	}
+	return refused(reason, "%s has %d bytes with what goes around it; a request has %d at most", what, bytes, requestBytesMax)
 }
 
 // unencodable returns err, or what is wrong with the request if that is why it was not sent.

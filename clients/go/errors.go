@@ -52,6 +52,9 @@ func (e *Error) Error() string {
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}
+	if e.OutcomeUnknown {
+		text += "; the outcome is unknown: it may have been carried out"
+	}
 	return text
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,12 @@ func TestErrorsAreFoundByCodeReasonAndCause(t *testing.T) {
 	}
 	if !errors.Is(&Error{OutcomeUnknown: true}, ErrOutcomeUnknown) {
 		t.Error("the outcome is not said to be unknown")
+	}
+	for _, unknown := range []bool{true, false} {
+		text := (&Error{OutcomeUnknown: unknown, cause: ErrClosed}).Error()
+		if strings.Contains(text, "outcome is unknown") != unknown || !strings.Contains(text, ErrClosed.Error()) {
+			t.Errorf("the text is %q", text)
+		}
 	}
 	batch := batchError(map[int]error{3: failure, 1: ErrClosed})
 	if !errors.Is(batch, ErrClosed) || !errors.Is(batch, ErrConditionNotMet) || batchError(nil) != nil {

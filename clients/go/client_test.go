@@ -181,20 +181,22 @@ func TestKeysTokensAndCertificatesAreShown(t *testing.T) {
 	for name, wrong := range map[string]struct {
 		opts []boltq.Option
 		want error
+		text string
 	}{
-		"wrong key":      {append(certificate, boltq.WithAPIKey("guess")), boltq.ErrUnauthenticated},
-		"no key":         {certificate, boltq.ErrUnauthenticated},
-		"no certificate": {[]boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+		"wrong key":      {append(certificate, boltq.WithAPIKey("guess")), boltq.ErrUnauthenticated, "the API key that was shown is none of this server's"},
+		"wrong token":    {append(certificate, boltq.WithToken("guess")), boltq.ErrUnauthenticated, "the token that was shown is none of this server's"},
+		"no key":         {certificate, boltq.ErrUnauthenticated, "x-api-key"},
+		"no certificate": {[]boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, ""},
 		"other authority": {
-			[]boltq.Option{boltq.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12}), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable,
+			[]boltq.Option{boltq.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12}), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, "",
 		},
-		"no TLS": {[]boltq.Option{boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+		"no TLS": {[]boltq.Option{boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			client, err := boltq.Connect(ctx, bed.addresses(), wrong.opts...)
-			if !errors.Is(err, wrong.want) {
+			if !errors.Is(err, wrong.want) || !strings.Contains(err.Error(), wrong.text) {
 				t.Errorf("%v, and the client %v", err, client)
 			}
 		})

@@ -302,9 +302,6 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 	batch := s.sent[0]
 	s.sent[0] = nil
 	s.sent = s.sent[1:]
-	if batch.ordered {
-		s.ordered--
-	}
 	s.mu.Unlock()
 
 	failures := make(map[int]*queuev1.PublishFailure, len(response.Failures))
@@ -329,6 +326,12 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 		s.publisher.again(again)
 	} else {
 		s.pace.reset()
+	}
+	if batch.ordered {
+		// Not before those that are sent again wait for that: others with their keys would be first.
+		s.mu.Lock()
+		s.ordered--
+		s.mu.Unlock()
 	}
 	select {
 	case s.turn <- struct{}{}:

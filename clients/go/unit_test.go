@@ -357,3 +357,40 @@ func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
 		t.Errorf("it fails with %v", err)
 	}
 }
+
+func TestNothingOvertakesWhatIsRefusedWithAnOrderingKey(t *testing.T) {
+	client, err := New("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	publisher := client.NewPublisher("jobs")
+	defer publisher.abandon(ErrClosed)
+	confirm := &Confirm{done: make(chan struct{}), since: time.Now(), message: &typev1.Message{OrderingKey: "a"}}
+	stream := &publishStream{
+		publisher: publisher, pace: client.newPace(forever), turn: make(chan struct{}, 1), ordered: 1,
+		sent: []*batch{{confirms: []*Confirm{confirm}, ordered: true}},
+	}
+	ordered := func() int {
+		stream.mu.Lock()
+		defer stream.mu.Unlock()
+		return stream.ordered
+	}
+	publisher.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stream.answered(&queuev1.PublishStreamResponse{Failures: []*queuev1.PublishFailure{{Reason: reasonKeysFull, Retriable: true}}})
+	}()
+	// It cannot wait to be sent again as long as this has the lock.
+	time.Sleep(50 * time.Millisecond)
+	if ordered() != 1 {
+		t.Error("others with the key may be sent before it waits to be sent again")
+	}
+	publisher.outstanding++
+	publisher.mu.Unlock()
+	<-done
+	if ordered() != 0 || !confirm.leftOut {
+		t.Errorf("%d are on their way", ordered())
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,7 +37,7 @@ type Client struct {
 }
 
 // Connect connects to the first of these addresses that answers, "host:port" with commas in between, and makes sure that
-// the server takes what the options show. Any node of a cluster will do, as each takes every call; with several
+// the server takes what the options show. Without a port it is 9091. Any node of a cluster will do, as each takes every call; with several
 // addresses the client goes on when one of them is gone.
 func Connect(ctx context.Context, addresses string, opts ...Option) (*Client, error) {
 	client, err := New(addresses, opts...)
@@ -53,7 +55,7 @@ func New(addresses string, opts ...Option) (*Client, error) {
 	var list []string
 	for address := range strings.SplitSeq(addresses, ",") {
 		if address = strings.TrimSpace(address); address != "" {
-			list = append(list, address)
+			list = append(list, withPort(address))
 		}
 	}
 	if len(list) == 0 {
@@ -73,6 +75,22 @@ func New(addresses string, opts ...Option) (*Client, error) {
 	client.settler = newSettler(client)
 	client.life, client.end = context.WithCancelCause(context.Background())
 	return client, nil
+}
+
+// portDefault is where servers listen for gRPC if nothing else is configured.
+const portDefault = "9091"
+
+// withPort adds the default port to a host without one. What gRPC resolves by a scheme stays as it is.
+func withPort(address string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil || strings.Contains(address, "/") {
+		return address
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		// It is refused with the reason.
+		return address
+	}
+	return net.JoinHostPort(host, portDefault)
 }
 
 // Close ends all connections. What is on its way fails with [ErrClosed]; close publishers and end workers before, if that
@@ -170,7 +188,11 @@ func (c *Client) generatedKey() string {
 
 // restKeys leaves what room there is for keys to those who chose theirs.
 func (c *Client) restKeys() {
-	c.keysAgain.Store(time.Now().Add(keysRest).UnixNano())
+	now := time.Now()
+	if c.keysAgain.Swap(now.Add(keysRest).UnixNano()) > now.UnixNano() {
+		// Many are refused together, and one warning tells of all.
+		return
+	}
 	c.options.logger.Warn("boltq: the server remembers as many idempotency keys as it may; none are generated for a while",
 		"pause", keysRest, "see", "queue.dedup_max_keys")
 }

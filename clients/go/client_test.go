@@ -7,11 +7,14 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/boltq/boltq/clients/go"
+	exchangev1 "github.com/boltq/boltq/clients/go/gen/boltq/exchange/v1"
+	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
 
 // openFiles is how many files and sockets this process has open.
@@ -178,20 +181,22 @@ func TestKeysTokensAndCertificatesAreShown(t *testing.T) {
 	for name, wrong := range map[string]struct {
 		opts []boltq.Option
 		want error
+		text string
 	}{
-		"wrong key":      {append(certificate, boltq.WithAPIKey("guess")), boltq.ErrUnauthenticated},
-		"no key":         {certificate, boltq.ErrUnauthenticated},
-		"no certificate": {[]boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+		"wrong key":      {append(certificate, boltq.WithAPIKey("guess")), boltq.ErrUnauthenticated, "the API key that was shown is none of this server's"},
+		"wrong token":    {append(certificate, boltq.WithToken("guess")), boltq.ErrUnauthenticated, "the token that was shown is none of this server's"},
+		"no key":         {certificate, boltq.ErrUnauthenticated, "x-api-key"},
+		"no certificate": {[]boltq.Option{boltq.WithCAFile(bed.TLS.CAFile), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, ""},
 		"other authority": {
-			[]boltq.Option{boltq.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12}), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable,
+			[]boltq.Option{boltq.WithTLS(&tls.Config{MinVersion: tls.VersionTLS12}), boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, "",
 		},
-		"no TLS": {[]boltq.Option{boltq.WithAPIKey("secret")}, boltq.ErrUnavailable},
+		"no TLS": {[]boltq.Option{boltq.WithAPIKey("secret")}, boltq.ErrUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			client, err := boltq.Connect(ctx, bed.addresses(), wrong.opts...)
-			if !errors.Is(err, wrong.want) {
+			if !errors.Is(err, wrong.want) || !strings.Contains(err.Error(), wrong.text) {
 				t.Errorf("%v, and the client %v", err, client)
 			}
 		})
@@ -235,6 +240,70 @@ func TestKeysThatWereMadeUpAreLeftOutWhenTheServerHasNoRoomForThem(t *testing.T)
 	}
 }
 
+func TestMessagesWithoutAKeyAreSentAgainIfTheyWereRefusedForTheKeysOfOthers(t *testing.T) {
+	bed := startTestbed(t, "--set", "queue.dedup_max_keys=5")
+	client, queue := bed.connect(t, boltq.WithGeneratedKeys(false)), unique("jobs")
+	keyed := func(number int) boltq.Message {
+		return boltq.Message{IdempotencyKey: "order-" + strconv.Itoa(number), Headers: map[string]string{"keyed": "yes"}}
+	}
+	for number := range 5 {
+		must[boltq.MessageID](t)(client.Publish(t.Context(), queue, keyed(number)))
+	}
+	publisher := client.NewPublisher(queue)
+	for round := range 20 {
+		var confirms []*boltq.Confirm
+		messages := []boltq.Message{{}, {OrderingKey: "a"}, keyed(100 + round), {}, {OrderingKey: "a"}}
+		for _, message := range messages {
+			confirms = append(confirms, must[*boltq.Confirm](t)(publisher.Publish(t.Context(), message)))
+		}
+		for index, confirm := range confirms {
+			id, err := confirm.Wait(t.Context())
+			if messages[index].IdempotencyKey == "" && (err != nil || id.IsZero()) {
+				t.Fatalf("round %d, message %d without a key: %v", round, index, err)
+			}
+			var failure *boltq.Error
+			if messages[index].IdempotencyKey != "" && (!errors.As(err, &failure) || failure.Reason != "IDEMPOTENCY_KEYS_FULL") {
+				t.Fatalf("round %d, the message with a key: %v", round, err)
+			}
+		}
+	}
+	if err := publisher.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if info := must[*queuev1.Queue](t)(client.GetQueue(t.Context(), queue)); info.Ready+info.Leased != 5+20*4 {
+		t.Errorf("there are %v", info)
+	}
+}
+
+func TestAKeyMakesPublishesToTopicsAndExchangesComeOnce(t *testing.T) {
+	client, queue, topic := single(t).connect(t), unique("jobs"), unique("news")
+	message := boltq.Message{IdempotencyKey: "order-17"}
+	first := must[boltq.ExchangePublished](t)(client.PublishExchange(t.Context(), "", queue, message))
+	if again := must[boltq.ExchangePublished](t)(client.PublishExchange(t.Context(), "", queue, message)); again != first {
+		t.Errorf("the exchange says %v, and then %v", first, again)
+	}
+	if info := must[*queuev1.Queue](t)(client.GetQueue(t.Context(), queue)); info.Ready != 1 {
+		t.Errorf("there are %v", info)
+	}
+	told := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message))
+	if again := must[boltq.TopicPublished](t)(client.PublishTopic(t.Context(), topic, message)); again != told {
+		t.Errorf("the topic says %v, and then %v", told, again)
+	}
+}
+
+func TestAnExchangeWithoutATypeIsDirectAndOneThatIsNoneIsRefused(t *testing.T) {
+	client, name := single(t).connect(t), unique("x")
+	declared := must[*exchangev1.Exchange](t)(client.DeclareExchange(t.Context(), boltq.Exchange{Name: name}))
+	if boltq.ExchangeType(declared.Type) != boltq.DirectExchange {
+		t.Errorf("it is %v", declared)
+	}
+	for _, wrong := range []boltq.ExchangeType{-1, 17} {
+		if declared, err := client.DeclareExchange(t.Context(), boltq.Exchange{Name: unique("x"), Type: wrong}); !errors.Is(err, boltq.ErrInvalidArgument) {
+			t.Errorf("type %d: %v, %v", wrong, declared, err)
+		}
+	}
+}
+
 func TestAFullQueueIsForTheApplicationToDecideAbout(t *testing.T) {
 	client, queue := single(t).connect(t), unique("small")
 	if _, created, err := client.CreateQueue(t.Context(), queue, boltq.MaxLength(2)); err != nil || !created {
@@ -254,6 +323,52 @@ func TestAFullQueueIsForTheApplicationToDecideAbout(t *testing.T) {
 	}
 }
 
+func TestTextThatIsNotUTF8FailsAloneAndIsNamed(t *testing.T) {
+	client, queue, bad := single(t).connect(t), unique("jobs"), "\xff"
+	refused := func(what, name string, err error) {
+		t.Helper()
+		if !errors.Is(err, boltq.ErrInvalidArgument) || errors.Is(err, boltq.ErrOutcomeUnknown) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for name, message := range map[string]boltq.Message{
+		`headers["from"]`: {Headers: map[string]string{"from": bad}},
+		"headers":         {Headers: map[string]string{bad: "x"}},
+		"content_type":    {ContentType: bad},
+		"idempotency_key": {IdempotencyKey: bad},
+		"ordering_key":    {OrderingKey: bad},
+	} {
+		ids, err := client.PublishBatch(t.Context(), queue, []boltq.Message{{}, message, {}})
+		var batch *boltq.BatchError
+		if !errors.As(err, &batch) || len(batch.Failures) != 1 || ids[0].IsZero() || ids[2].IsZero() {
+			t.Fatalf("%s: ids %v, %v", name, ids, err)
+		}
+		refused("batch", name, batch.Failures[1])
+		_, err = client.Publish(t.Context(), queue, message)
+		refused("publish", name, err)
+		_, err = client.PublishTopic(t.Context(), "news", message)
+		refused("topic", name, err)
+		_, err = client.PublishExchange(t.Context(), "", queue, message)
+		refused("exchange", name, err)
+	}
+	_, err := client.PublishBatch(t.Context(), bad, []boltq.Message{{}})
+	refused("queue of a batch", "queue", err)
+	_, err = client.Publish(t.Context(), bad, boltq.Message{})
+	refused("queue", "queue", err)
+	_, err = client.Subscribe(t.Context(), bad)
+	refused("subscription", "queue", err)
+	_, err = client.SubscribeTopic(t.Context(), bad)
+	refused("subscription of a topic", "topic", err)
+	_, err = client.KV().Watch(t.Context(), bad)
+	refused("watch", "pattern", err)
+	_, err = client.KV().Set(t.Context(), bad, nil)
+	refused("cache", "key", err)
+	_, err = client.BindQueue(t.Context(), "x", boltq.Binding{Queue: queue, Headers: map[string]string{"a": bad}})
+	refused("binding", "headers", err)
+	work := client.NewWorker(bad, func(context.Context, *boltq.Delivery) error { return nil })
+	refused("worker", "queue", work.Run(t.Context()))
+}
+
 func TestAMessageThatIsTooLargeFailsAlone(t *testing.T) {
 	client, queue := single(t).connect(t), unique("jobs")
 	large := boltq.Message{Payload: make([]byte, 5<<20)}
@@ -268,4 +383,34 @@ func TestAMessageThatIsTooLargeFailsAlone(t *testing.T) {
 	if !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("the text is %q", err)
 	}
+	refused := func(what, reason string, err error) {
+		t.Helper()
+		var failure *boltq.Error
+		if !errors.As(err, &failure) || failure.Reason != reason || !errors.Is(err, boltq.ErrInvalidArgument) || failure.OutcomeUnknown {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// The last fit into a request, and are for the server to refuse.
+	for _, bytes := range []int{5 << 20, 4<<20 + 1, 4<<20 - 100, 4_128_769} {
+		large := boltq.Message{Payload: make([]byte, bytes)}
+		_, err = client.Publish(t.Context(), queue, large)
+		refused("queue", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishTopic(t.Context(), "news", large)
+		refused("topic", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishExchange(t.Context(), "", queue, large)
+		refused("exchange", "MESSAGE_TOO_LARGE", err)
+		_, err = client.PublishBatch(t.Context(), queue, []boltq.Message{large})
+		if !errors.As(err, &batch) {
+			t.Fatal(err)
+		}
+		refused("batch", "MESSAGE_TOO_LARGE", batch.Failures[0])
+	}
+	for _, bytes := range []int{5 << 20, 4<<20 + 1, 4<<20 - 100} {
+		_, err = client.KV().Set(t.Context(), "large", make([]byte, bytes))
+		refused("cache", "VALUE_TOO_LARGE", err)
+	}
+	_, err = client.GetQueue(t.Context(), strings.Repeat("q", 5<<20))
+	refused("another request", "INVALID_ARGUMENT", err)
+	_, err = client.Subscribe(t.Context(), strings.Repeat("q", 5<<20))
+	refused("a stream", "INVALID_ARGUMENT", err)
 }

@@ -2,6 +2,8 @@ package boltq
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -210,7 +212,10 @@ func openDeliveries(ctx context.Context, conn grpc.ClientConnInterface, queue st
 		MaxBatch:    uint32(how.maxBatch),
 		Lease:       duration(how.lease),
 	}
-	// If it fails the stream has, and says why when it is read. The side of the client stays open: it ends the stream.
-	_ = stream.Send(&queuev1.SubscribeRequest{Request: &queuev1.SubscribeRequest_Init{Init: init}})
+	// If the stream has failed, it says why when it is read. The side of the client stays open: it ends the stream.
+	err = stream.Send(&queuev1.SubscribeRequest{Request: &queuev1.SubscribeRequest_Init{Init: init}})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
 	return stream.Recv, stream.Header, nil
 }

@@ -23,8 +23,8 @@
 // switches these keys off with [WithGeneratedKeys]. A message without a key is sent again only if it was surely not
 // stored, and fails with [ErrOutcomeUnknown] otherwise.
 //
-// Topics and exchanges have no keys. What is published there is not sent again if it may have been published, unless
-// [AtLeastOnce] says so.
+// For topics and exchanges the client makes no keys. A message with a key of the application is sent again there too, and comes
+// once; one without is not sent again if it may have been published, unless [AtLeastOnce] says so.
 //
 // # Consuming
 //

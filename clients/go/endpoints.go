@@ -84,6 +84,8 @@ func dialOptions(o *options) []grpc.DialOption {
 		grpc.WithStaticStreamWindowSize(o.window),
 		grpc.WithStaticConnWindowSize(max(connectionWindowBytes, o.window)),
 		grpc.WithStatsHandler(sentHandler{}),
+		grpc.WithChainUnaryInterceptor(checkUnary),
+		grpc.WithChainStreamInterceptor(checkStream),
 		// There is one retry layer, and it is not that of gRPC.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),

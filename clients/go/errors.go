@@ -52,6 +52,9 @@ func (e *Error) Error() string {
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}
+	if e.OutcomeUnknown {
+		text += "; the outcome is unknown: it may have been carried out"
+	}
 	return text
 }
 
@@ -160,6 +163,8 @@ const (
 	reasonKeysFull    = "IDEMPOTENCY_KEYS_FULL"
 	reasonNotLeader   = "NOT_LEADER"
 	reasonNodeRemoved = "NODE_REMOVED"
+	// Of a server, for a call that shows no key that it knows.
+	reasonUnauthenticated = "UNAUTHENTICATED"
 )
 
 // newError translates what gRPC returned. sent says whether any byte of the request may have left.

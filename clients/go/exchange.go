@@ -24,6 +24,7 @@ const (
 // Exchange is what DeclareExchange declares.
 type Exchange struct {
 	Name string
+	// Type is DirectExchange if it is not set.
 	Type ExchangeType
 	// Durable is kept as it is declared; all exchanges survive a restart as the rest does.
 	Durable bool
@@ -84,7 +85,7 @@ type ExchangePublished struct {
 func (c *Client) PublishExchange(
 	ctx context.Context, exchange, routingKey string, message Message, opts ...PublishOption,
 ) (ExchangePublished, error) {
-	answer, err := invoke(ctx, c, repeatOf(opts), exchanges, exchangev1.ExchangeServiceClient.Publish, &exchangev1.PublishRequest{Exchange: exchange, RoutingKey: routingKey, Message: message.wire()})
+	answer, err := invoke(ctx, c, repeatOf(message, opts), exchanges, exchangev1.ExchangeServiceClient.Publish, &exchangev1.PublishRequest{Exchange: exchange, RoutingKey: routingKey, Message: message.wire()})
 	return ExchangePublished{messageID(answer.GetMessageId()), int(answer.GetRouted())}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -276,6 +277,28 @@ func TestANodeThatHangsIsLeft(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+func TestWhatIsNotConfirmedWhenAPublisherIsClosedSaysThatItsOutcomeIsNotKnown(t *testing.T) {
+	bed := startTestbed(t, "--nodes", "3")
+	client := bed.connect(t)
+	publisher := client.NewPublisher(unique("jobs"))
+	first := must[*boltq.Confirm](t)(publisher.Publish(t.Context(), boltq.Message{}))
+	must[boltq.MessageID](t)(first.Wait(t.Context()))
+	for node := range bed.Nodes {
+		bed.do(t, fmt.Sprintf("pause %d", node))
+		defer bed.do(t, fmt.Sprintf("resume %d", node))
+	}
+	second := must[*boltq.Confirm](t)(publisher.Publish(t.Context(), boltq.Message{}))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := publisher.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it was closed with %v", err)
+	}
+	_, err := second.Wait(t.Context())
+	if !errors.Is(err, boltq.ErrClosed) || !errors.Is(err, boltq.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "outcome is unknown") {
+		t.Errorf("the failure is %v", err)
+	}
 }
 
 func TestADeadlineIsKeptWhenNobodyAnswers(t *testing.T) {

@@ -26,8 +26,9 @@ type Message struct {
 	Delay time.Duration
 	// TTL is the time until the message is discarded, the delay included. 0: never.
 	TTL time.Duration
-	// IdempotencyKey makes publishing to a queue repeatable, up to 200 bytes: a message with a key that the queue remembers is
-	// not stored again. Empty: the client makes a random one, unless WithGeneratedKeys says otherwise. Only for queues.
+	// IdempotencyKey makes publishing repeatable, up to 200 bytes: a message with a key that its queue, its topic, or its exchange
+	// with its routing key remembers is not stored again, and the answer is that of the first one. Empty: for a queue the client
+	// makes a random one, unless WithGeneratedKeys says otherwise; for topics and exchanges there is none.
 	IdempotencyKey string
 	// OrderingKey is that of messages which are delivered in the order of publishing and one at a time, up to 200
 	// bytes. Only for queues, and without a priority or delay.

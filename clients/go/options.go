@@ -17,7 +17,9 @@ import (
 type Option func(*options) error
 
 type options struct {
-	credentials    callCredentials
+	credentials callCredentials
+	// shown is what the credentials are called.
+	shown          string
 	tls            *tls.Config
 	connectTimeout time.Duration
 	retryTimeout   time.Duration
@@ -44,6 +46,7 @@ func defaultOptions() options {
 // WithAPIKey shows an API key of the server with every call.
 func WithAPIKey(key string) Option {
 	return func(o *options) error {
+		o.shown = "API key"
 		o.credentials = func(context.Context) (map[string]string, error) {
 			return map[string]string{"x-api-key": key}, nil
 		}
@@ -60,6 +63,7 @@ func WithToken(token string) Option {
 // as that is good, and may be called by many goroutines at a time.
 func WithTokenSource(source func(context.Context) (string, error)) Option {
 	return func(o *options) error {
+		o.shown = "token"
 		o.credentials = func(ctx context.Context) (map[string]string, error) {
 			token, err := source(ctx)
 			if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/grpc"
-
 	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
 
@@ -14,49 +12,35 @@ import (
 // is sent again only if it was surely not stored, and fails with [ErrOutcomeUnknown] otherwise.
 func (c *Client) Publish(ctx context.Context, queue string, message Message) (MessageID, error) {
 	request := &queuev1.PublishRequest{Queue: queue, Message: message.wire()}
-	if request.Message.IdempotencyKey != "" || !c.generatesKeys() {
-		return c.publish(ctx, request, queues)
+	chosen := request.Message.IdempotencyKey != ""
+	generated := !chosen && c.generatesKeys()
+	if generated {
+		request.Message.IdempotencyKey = c.generatedKey()
 	}
-	request.Message.IdempotencyKey = c.generatedKey()
-	id, err := c.publish(ctx, request, func(conn grpc.ClientConnInterface) queuev1.QueueServiceClient {
-		return notWaitingForKeys{queues(conn)}
-	})
+	id, err := c.publish(ctx, request)
 	var failure *Error
-	if errors.As(err, &failure) && failure.Reason == reasonKeysFull && !failure.OutcomeUnknown {
-		c.restKeys()
+	if !chosen && errors.As(err, &failure) && failure.Reason == reasonKeysFull && !failure.OutcomeUnknown {
+		// Also without a key: it is refused for the key of another message that came together with it.
+		if generated {
+			c.restKeys()
+		}
 		request.Message.IdempotencyKey = ""
-		return c.publish(ctx, request, queues)
+		return c.publish(ctx, request)
 	}
 	return id, err
 }
 
-func (c *Client) publish(
-	ctx context.Context, request *queuev1.PublishRequest, queues func(grpc.ClientConnInterface) queuev1.QueueServiceClient,
-) (MessageID, error) {
-	how := ifNotApplied
-	if request.Message.IdempotencyKey != "" {
-		how = always
-	}
-	answer, err := invoke(ctx, c, how, queues, queuev1.QueueServiceClient.Publish, request)
+func (c *Client) publish(ctx context.Context, request *queuev1.PublishRequest) (MessageID, error) {
+	answer, err := invoke(ctx, c, repeatable(request.Message.IdempotencyKey), queues, queuev1.QueueServiceClient.Publish, request)
 	return messageID(answer.GetMessageId()), err
 }
 
-// notWaitingForKeys does not try again when a server has no room for a key: a message whose key nobody chose can do
-// without.
-type notWaitingForKeys struct{ queuev1.QueueServiceClient }
-
-// Publish implements queuev1.QueueServiceClient.
-func (n notWaitingForKeys) Publish(
-	ctx context.Context, request *queuev1.PublishRequest, opts ...grpc.CallOption,
-) (*queuev1.PublishResponse, error) {
-	answer, err := n.QueueServiceClient.Publish(ctx, request, opts...)
-	if err != nil {
-		if failure := newError(err, true); failure.Reason == reasonKeysFull {
-			failure.repeats = false
-			return nil, failure
-		}
+// repeatable says when a publish may be made again: with a key, always.
+func repeatable(key string) repeat {
+	if key != "" {
+		return always
 	}
-	return answer, err
+	return ifNotApplied
 }
 
 // PublishBatch stores messages in a queue, in as few requests as possible, and returns their ids in their order. If some

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -88,6 +89,9 @@ type Confirm struct {
 	bytes     int
 	since     time.Time
 	generated bool
+	// leftOut is set once it was refused because there is no room for keys, its own or that of another message: it goes without one,
+	// and not together with others, as a server refuses what it takes in one go if there is one key too much in it.
+	leftOut bool
 	// unknown is set once nobody knows whether it was stored; no later failure changes that.
 	unknown bool
 	number  uint64
@@ -136,6 +140,12 @@ func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher 
 // context is for the waiting alone. The message must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, message Message) (*Confirm, error) {
 	confirm := &Confirm{done: make(chan struct{}), message: message.wire(), since: time.Now()}
+	if !utf8.ValidString(p.queue) {
+		return nil, notText("queue")
+	}
+	if err := checkText(confirm.message); err != nil {
+		return nil, err
+	}
 	if confirm.message.IdempotencyKey == "" && p.client.generatesKeys() {
 		confirm.message.IdempotencyKey, confirm.generated = p.client.generatedKey(), true
 	}

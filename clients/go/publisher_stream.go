@@ -236,7 +236,19 @@ func (s *publishStream) take() (next *batch, pause time.Duration, ended bool) {
 		return nil, pause, false
 	}
 	count, bytes, ordered := 0, 0, false
+	leftOut := p.waiting[0].leftOut
+	if len(s.sent) > 0 && s.sent[0].confirms[0].leftOut != leftOut {
+		// All that is on its way is of one kind.
+		return nil, 0, false
+	}
 	for _, confirm := range p.waiting {
+		if confirm.leftOut != leftOut {
+			break
+		}
+		if confirm.generated && !confirm.unknown && !p.client.generatesKeys() {
+			// It would be refused, and those behind it that have none would come before it.
+			confirm.message.IdempotencyKey, confirm.generated = "", false
+		}
 		if count == batchMessagesMax || count > 0 && bytes+confirm.bytes > batchBytes {
 			break
 		}
@@ -290,9 +302,6 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 	batch := s.sent[0]
 	s.sent[0] = nil
 	s.sent = s.sent[1:]
-	if batch.ordered {
-		s.ordered--
-	}
 	s.mu.Unlock()
 
 	failures := make(map[int]*queuev1.PublishFailure, len(response.Failures))
@@ -318,6 +327,12 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 	} else {
 		s.pace.reset()
 	}
+	if batch.ordered {
+		// Not before those that are sent again wait for that: others with their keys would be first.
+		s.mu.Lock()
+		s.ordered--
+		s.mu.Unlock()
+	}
 	select {
 	case s.turn <- struct{}{}:
 	default:
@@ -331,9 +346,13 @@ func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) 
 	failure.repeats = told.Retriable && !forApplications[told.Reason]
 	failure.OutcomeUnknown = failure.retriable && failure.outcomeUnknown()
 	confirm.unknown = confirm.unknown || failure.OutcomeUnknown
-	if told.Reason == reasonKeysFull && confirm.generated && !confirm.unknown {
-		p.client.restKeys()
+	chosen := confirm.message.IdempotencyKey != "" && !confirm.generated
+	if told.Reason == reasonKeysFull && !chosen && !confirm.leftOut && !confirm.unknown {
+		if confirm.generated {
+			p.client.restKeys()
+		}
 		confirm.message.IdempotencyKey, confirm.generated = "", false
+		confirm.leftOut = true
 		return true
 	}
 	if !p.mayRepeat(confirm, failure) {

@@ -3,6 +3,7 @@ package boltq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -52,6 +53,12 @@ func (c *Client) retry(ctx context.Context, how repeat, call func(context.Contex
 // failure translates the error of a call or stream, and moves on from an endpoint that has failed.
 func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bool) *Error {
 	failure := newError(err, sent)
+	if failure.Reason == reasonUnauthenticated && c.options.shown != "" {
+		// The server asks for a key, as if there were none.
+		refused := *failure
+		refused.Message = fmt.Sprintf("the %s that was shown is none of this server's, or not any more", c.options.shown)
+		failure = &refused
+	}
 	if errors.Is(context.Cause(ctx), ErrClosed) {
 		return failure.because(ErrClosed)
 	}

@@ -16,14 +16,14 @@ type PublishOption func(*publishing)
 type publishing struct{ repeat repeat }
 
 // AtLeastOnce publishes again also if it is not known whether the message was published, as after a broken connection: then
-// it may come twice. Topics and exchanges have no idempotency keys; without this option such a publish fails with
-// [ErrOutcomeUnknown].
+// it may come twice. A message with an idempotency key is published again without this option, and comes once; one without a
+// key fails with [ErrOutcomeUnknown].
 func AtLeastOnce() PublishOption {
 	return func(p *publishing) { p.repeat = always }
 }
 
-func repeatOf(opts []PublishOption) repeat {
-	how := publishing{repeat: ifNotApplied}
+func repeatOf(message Message, opts []PublishOption) repeat {
+	how := publishing{repeat: repeatable(message.IdempotencyKey)}
 	for _, option := range opts {
 		option(&how)
 	}
@@ -39,7 +39,7 @@ type TopicPublished struct {
 
 // PublishTopic publishes a message to all who subscribe to a topic now, and into the backlogs of its durable subscriptions.
 func (c *Client) PublishTopic(ctx context.Context, topic string, message Message, opts ...PublishOption) (TopicPublished, error) {
-	answer, err := invoke(ctx, c, repeatOf(opts), topics, topicv1.TopicServiceClient.Publish, &topicv1.PublishRequest{Topic: topic, Message: message.wire()})
+	answer, err := invoke(ctx, c, repeatOf(message, opts), topics, topicv1.TopicServiceClient.Publish, &topicv1.PublishRequest{Topic: topic, Message: message.wire()})
 	return TopicPublished{messageID(answer.GetMessageId()), int(answer.GetDurableSubscriptions())}, err
 }
 

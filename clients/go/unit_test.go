@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,12 @@ func TestErrorsAreFoundByCodeReasonAndCause(t *testing.T) {
 	}
 	if !errors.Is(&Error{OutcomeUnknown: true}, ErrOutcomeUnknown) {
 		t.Error("the outcome is not said to be unknown")
+	}
+	for _, unknown := range []bool{true, false} {
+		text := (&Error{OutcomeUnknown: unknown, cause: ErrClosed}).Error()
+		if strings.Contains(text, "outcome is unknown") != unknown || !strings.Contains(text, ErrClosed.Error()) {
+			t.Errorf("the text is %q", text)
+		}
 	}
 	batch := batchError(map[int]error{3: failure, 1: ErrClosed})
 	if !errors.Is(batch, ErrClosed) || !errors.Is(batch, ErrConditionNotMet) || batchError(nil) != nil {
@@ -235,6 +242,72 @@ func TestIdsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
+func TestAnAddressWithoutAPortHasThatOfServers(t *testing.T) {
+	for given, want := range map[string]string{
+		"localhost":            "localhost:9091",
+		"localhost:1":          "localhost:1",
+		"10.0.0.1":             "10.0.0.1:9091",
+		"::1":                  "[::1]:9091",
+		"[::1]":                "[::1]:9091",
+		"[::1]:1":              "[::1]:1",
+		"fe80::1%eth0":         "[fe80::1%eth0]:9091",
+		"dns:///boltq.example": "dns:///boltq.example",
+		"unix:/run/boltq":      "unix:/run/boltq",
+		"passthrough:///a:1":   "passthrough:///a:1",
+	} {
+		if got := withPort(given); got != want {
+			t.Errorf("%q is %q", given, got)
+		}
+	}
+	client, err := New("a, b:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if a, b := client.endpoints.configured[0], client.endpoints.configured[1]; a.address != "a:9091" || b.address != "b:1" {
+		t.Errorf("it goes to %s and %s", a.address, b.address)
+	}
+}
+
+func TestAPublishWithAKeyIsMadeAgainWhereverItGoes(t *testing.T) {
+	attempts := 0
+	client, err := New("a:1", WithBackoff(time.Millisecond, time.Millisecond), WithDialOptions(grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+			if attempts++; attempts == 1 {
+				ctx.Value(sentKey{}).(*atomic.Bool).Store(true)
+				return status.Error(codes.Unavailable, "EOF")
+			}
+			return nil
+		})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for name, publish := range map[string]func(Message, ...PublishOption) error{
+		"topic": func(message Message, opts ...PublishOption) error {
+			_, err := client.PublishTopic(t.Context(), "news", message, opts...)
+			return err
+		},
+		"exchange": func(message Message, opts ...PublishOption) error {
+			_, err := client.PublishExchange(t.Context(), "x", "", message, opts...)
+			return err
+		},
+	} {
+		attempts = 0
+		if err := publish(Message{IdempotencyKey: "order-17"}); err != nil || attempts != 2 {
+			t.Errorf("%s, with a key: %v after %d attempts", name, err, attempts)
+		}
+		attempts = 0
+		if err := publish(Message{}, AtLeastOnce()); err != nil || attempts != 2 {
+			t.Errorf("%s, at least once: %v after %d attempts", name, err, attempts)
+		}
+		attempts = 0
+		if err := publish(Message{}); !errors.Is(err, ErrOutcomeUnknown) || attempts != 1 {
+			t.Errorf("%s, without a key: %v after %d attempts", name, err, attempts)
+		}
+	}
+}
+
 func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
 	client, err := New("a:1", WithRetryTimeout(20*time.Millisecond), WithBackoff(time.Millisecond, time.Millisecond))
 	if err != nil {
@@ -282,5 +355,42 @@ func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
 	}
 	if _, err := confirm.Wait(t.Context()); !errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("it fails with %v", err)
+	}
+}
+
+func TestNothingOvertakesWhatIsRefusedWithAnOrderingKey(t *testing.T) {
+	client, err := New("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	publisher := client.NewPublisher("jobs")
+	defer publisher.abandon(ErrClosed)
+	confirm := &Confirm{done: make(chan struct{}), since: time.Now(), message: &typev1.Message{OrderingKey: "a"}}
+	stream := &publishStream{
+		publisher: publisher, pace: client.newPace(forever), turn: make(chan struct{}, 1), ordered: 1,
+		sent: []*batch{{confirms: []*Confirm{confirm}, ordered: true}},
+	}
+	ordered := func() int {
+		stream.mu.Lock()
+		defer stream.mu.Unlock()
+		return stream.ordered
+	}
+	publisher.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stream.answered(&queuev1.PublishStreamResponse{Failures: []*queuev1.PublishFailure{{Reason: reasonKeysFull, Retriable: true}}})
+	}()
+	// It cannot wait to be sent again as long as this has the lock.
+	time.Sleep(50 * time.Millisecond)
+	if ordered() != 1 {
+		t.Error("others with the key may be sent before it waits to be sent again")
+	}
+	publisher.outstanding++
+	publisher.mu.Unlock()
+	<-done
+	if ordered() != 0 || !confirm.leftOut {
+		t.Errorf("%d are on their way", ordered())
 	}
 }

@@ -111,7 +111,8 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 // Run works until the context ends, and then stops in good order: no handler begins any more, those that run may finish and
 // their messages are settled, and what waits for a handler is given to others at once, without counting as a failed
 // attempt. It returns nil then; [ErrDrainTimeout] if handlers took longer than WithDrainTimeout, whose messages come
-// again; or the failure that does not pass and ended the work.
+// again; [ErrClosed] if the client was closed before that, which leaves what is not settled to come again; or the failure
+// that does not pass and ended the work.
 func (w *Worker) Run(ctx context.Context) error {
 	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBytes)}
 	// What is on its way outlives the context, until it is finished.
@@ -144,6 +145,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	run.jobs.stop()
 	if !run.drain() {
 		failure = errors.Join(failure, ErrDrainTimeout)
+	}
+	if failure == nil && errors.Is(context.Cause(life), ErrClosed) {
+		failure = ErrClosed
 	}
 	// Ends the stream of gRPC, and with it the leases of everything that was not settled.
 	stopReceiving()

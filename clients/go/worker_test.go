@@ -219,6 +219,34 @@ func TestAWorkerDoesNotWaitForeverForHandlers(t *testing.T) {
 	}
 }
 
+func TestAWorkerSaysThatItsClientWasClosed(t *testing.T) {
+	for name, handling := range map[string]bool{"waiting": false, "handling": true} {
+		t.Run(name, func(t *testing.T) {
+			client, queue := single(t).connect(t), unique("jobs")
+			begun, ended := make(chan struct{}, 1), make(chan error, 1)
+			worker := client.NewWorker(queue, func(ctx context.Context, _ *boltq.Delivery) error {
+				begun <- struct{}{}
+				if handling {
+					<-ctx.Done()
+				}
+				return nil
+			})
+			go func() { ended <- worker.Run(t.Context()) }()
+			publish(t, client, queue, 1)
+			<-begun
+			if !handling {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if err := client.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := must[error](t)(next(ended)); !errors.Is(err, boltq.ErrClosed) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
 func TestAWorkerEndsWithAFailureThatDoesNotPass(t *testing.T) {
 	client := single(t).connect(t)
 	worker := client.NewWorker("", func(context.Context, *boltq.Delivery) error { return nil })

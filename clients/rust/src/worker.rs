@@ -232,21 +232,25 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::ended`].
-    pub async fn stop(self) -> Result<()> {
+    pub async fn stop(mut self) -> Result<()> {
         // It fails only if the worker has ended.
         let _ = self.stop.send(true);
         self.ended().await
     }
 
-    /// Waits until the worker ends by itself.
+    /// Waits until the worker ends by itself. Nothing is lost if this is given up, so that a program can wait for this and for the
+    /// moment when it has to stop.
     ///
     /// # Errors
-    /// The subscription has ended with a failure that is final, such as `QUEUE_DELETED`; see [`Error`].
-    pub async fn ended(mut self) -> Result<()> {
-        match self.task.take() {
-            Some(task) => task.await.unwrap_or(Err(Error::Closed)),
-            None => Ok(()),
-        }
+    /// The subscription has ended with a failure that is final, such as `QUEUE_DELETED` or a key that is no longer valid; see
+    /// [`Error`].
+    pub async fn ended(&mut self) -> Result<()> {
+        let Some(task) = &mut self.task else {
+            return Ok(());
+        };
+        let ended = task.await.unwrap_or(Err(Error::Closed));
+        self.task = None;
+        ended
     }
 }
 

@@ -79,7 +79,9 @@ pub(super) fn unauthenticated(text: &str) -> Status {
 pub(super) fn denied(denied: &Denied) -> Status {
     let (code, reason, metadata) = match denied {
         Denied::Unauthorized => {
-            return unauthenticated("unauthorized: send an API key of the server as metadata \"x-api-key\"");
+            return unauthenticated(
+                "unauthorized: the call shows no key of this server; send one as metadata \"x-api-key\"",
+            );
         }
         Denied::TooMany { wait } => {
             let wait = ("retry_after_ms".to_owned(), wait.as_millis().to_string());

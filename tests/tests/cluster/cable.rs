@@ -60,7 +60,7 @@ fn cut_off_nobody_is_lied_to(cluster: &Cluster, node: usize) {
         assert_eq!(http::get(node.admin(), "/readyz").unwrap().status, 503);
         let mut client = BinaryClient::connect(node.messaging());
         let refused = client.call(command::PUBLISH, &json!({"topic": QUEUE, "payload": 1}).to_string());
-        let nobody = json!({"error": "not leader", "leader": "", "leader_id": ""});
+        let nobody = json!({"error": "not leader", "leader": "", "leader_id": "", "leader_raft_addr": ""});
         assert_eq!((refused.status, refused.json()), (status::NOT_LEADER, nobody));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {

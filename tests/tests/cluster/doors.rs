@@ -29,7 +29,7 @@ fn every_door_tells_who_leads() {
 fn a_follower_names_the_messaging_address_of_the_leader(cluster: &Cluster, leader: usize, follower: usize) {
     let mut client = BinaryClient::connect(cluster.node(follower).messaging());
     let wanted = json!({"error": "not leader", "leader": cluster.node(leader).messaging().to_string(),
-        "leader_id": cluster.node(leader).name()});
+        "leader_id": cluster.node(leader).name(), "leader_raft_addr": cluster.node(leader).raft().to_string()});
     let id = "0".repeat(32);
     for (code, body) in [
         (command::PUBLISH, json!({"topic": "q", "payload": 1})),

@@ -4,11 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../../server/src/doors/tcp/bodies.rs"]
+mod bodies;
 #[allow(dead_code, reason = "parts of it are for replies")]
 #[path = "../../server/src/doors/body.rs"]
 mod body;
-#[path = "../../server/src/doors/tcp/bodies.rs"]
-mod bodies;
 #[path = "../../server/src/doors/tcp/command.rs"]
 mod command;
 #[path = "../../server/src/doors/tcp/request.rs"]

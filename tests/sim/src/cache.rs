@@ -64,11 +64,9 @@ impl CacheClient {
         while self.cluster.loaded.load(Ordering::Relaxed) {
             let pause = self.random.below(3 * self.cluster.plan.pace_ms);
             sleep(Duration::from_millis(pause + 1)).await;
-            let node = match self.reads_anywhere() {
-                true => self.cluster.any(&mut self.random),
-                false => self.cluster.leader_or_any(&mut self.random),
+            let Some(node) = self.cluster.leader_or_any(&mut self.random) else {
+                continue;
             };
-            let Some(node) = node else { continue };
             let key = format!("key{}", self.random.below(KEYS));
             match self.random.below(1_000) {
                 0..400 => {
@@ -89,10 +87,6 @@ impl CacheClient {
                 }
             }
         }
-    }
-
-    fn reads_anywhere(&mut self) -> bool {
-        self.cluster.kit.broken == Broken::CacheReadsStale && self.random.permille(300)
     }
 
     async fn set(&mut self, node: &Node, key: &str, condition: Condition) {
@@ -131,7 +125,7 @@ impl CacheClient {
 /// Reads a key; the version, if there is a value.
 async fn read(cluster: &Cluster, node: &Node, key: &str) -> Option<u64> {
     let asked = cluster.cache.asking();
-    let entry = get(cluster, node, key).await?;
+    let entry = get(node, key).await?;
     let found = entry.as_ref().map(number_of);
     note!(cluster.trace, "n{} reads {key}: {found:?}", node.index);
     cluster.trace.count("values read");
@@ -140,11 +134,7 @@ async fn read(cluster: &Cluster, node: &Node, key: &str) -> Option<u64> {
 }
 
 /// Nothing: there was no answer, or none that says anything.
-async fn get(cluster: &Cluster, node: &Node, key: &str) -> Option<Option<Entry>> {
-    if cluster.kit.broken == Broken::CacheReadsStale && node.process.is_running() {
-        let now = node.plane.now();
-        return Some(node.plane.with_cache(|cache| cache.get(key, now).cloned()));
-    }
+async fn get(node: &Node, key: &str) -> Option<Option<Entry>> {
     let (kv, name) = (node.kv.clone(), key.to_owned());
     let work = async move { kv.get(&name, |_| std::future::ready(())).await };
     let (entry, ()) = node.ask(PATIENCE, work).await?.ok()?;
@@ -196,7 +186,7 @@ pub(crate) async fn check(cluster: &Cluster, leader: &Node) {
         read(cluster, leader, &key).await;
     }
     for key in cluster.cache.counters() {
-        let Some(entry) = get(cluster, leader, &key).await else {
+        let Some(entry) = get(leader, &key).await else {
             continue;
         };
         let text = entry.map_or_else(

@@ -1,6 +1,7 @@
 # Everything a contributor runs. `make` alone lists the targets. `run` and `build` need Rust, make and a C compiler, no more.
 
-SERVER := cargo run --release -p boltq-server --bin boltq-server --
+# Always both: each alone is compiled with other features, so that what one target built another would build again.
+BUILD := cargo build --release -p boltq-server -p boltq-cli
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Of the nodes of `make cluster`.
 PROFILE ?= release
@@ -14,10 +15,11 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Start a server that stores under ./data
-	$(SERVER) --config configs/default.json
+	$(BUILD)
+	$(TARGET)/release/boltq-server --config configs/default.json
 
 build: ## Build server and command line into bin/
-	cargo build --release -p boltq-server -p boltq-cli
+	$(BUILD)
 	@mkdir -p bin
 	cp $(TARGET)/release/boltq-server $(TARGET)/release/boltq bin/
 
@@ -73,5 +75,5 @@ fix: ## Format, and apply what the linter suggests
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
 bench: ## Measure the server and the bare transport; options in ARGS
-	cargo build --release -p boltq-server
+	$(BUILD)
 	cargo run --release -p boltq-tests --bin boltq-bench -- $(ARGS)

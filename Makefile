@@ -37,7 +37,7 @@ cluster-clean: ## Stop them and remove their data
 	@scripts/cluster.sh clean
 
 test: tools verify ## Run all tests
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 	scripts/clients.sh go
 	scripts/clients.sh node
 	$(MAKE) docs

@@ -13,13 +13,13 @@ use std::time::Duration;
 use boltq_core::LogIndex;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Instant as _, RaftMetrics, ServerState};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::beat;
 use crate::error::InSyncError;
 use crate::group::{Group, GroupHandler};
 use crate::types::TypeConfig;
+use crate::watched::Watched;
 
 /// That a voter falls silent moves nothing, so the task looks without being told.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What the task sees, and who waits for it.
 pub(crate) struct InSync {
     wanted: usize,
-    seen: watch::Sender<Seen>,
+    seen: Watched<Seen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +51,14 @@ impl InSync {
         (wanted > 1).then(|| {
             Arc::new(Self {
                 wanted,
-                seen: watch::Sender::new(seen),
+                seen: Watched::new(seen),
             })
         })
     }
 
     /// Whether enough voters answer.
     pub(crate) fn check(&self) -> Result<(), InSyncError> {
-        let answering = self.seen.borrow().answering;
+        let answering = self.seen.get().answering;
         if answering >= self.wanted {
             return Ok(());
         }
@@ -70,10 +70,10 @@ impl InSync {
 
     /// Waits until enough voters have an entry that was applied here.
     pub(crate) async fn reached(&self, index: LogIndex) -> Result<(), InSyncError> {
-        let mut seen = self.seen.subscribe();
-        let lost = seen.borrow().leaderships_lost;
+        let mut seen = self.seen.watch();
+        let lost = seen.get().leaderships_lost;
         let decided = |seen: &Seen| seen.reached >= index.0 || seen.leaderships_lost > lost;
-        let reached = seen.wait_for(decided).await.is_ok_and(|seen| seen.reached >= index.0);
+        let reached = seen.until(decided).await.is_some_and(|seen| seen.reached >= index.0);
         reached
             .then_some(())
             .ok_or(InSyncError::Unknown { wanted: self.wanted })
@@ -81,27 +81,15 @@ impl InSync {
 
     /// Nobody is told anything more.
     pub(crate) fn close(&self) {
-        self.seen.send_modify(|seen| seen.leaderships_lost += 1);
+        self.seen.change(|seen| seen.leaderships_lost += 1);
     }
 
     fn see(&self, standing: Option<Standing>) {
-        let seen = *self.seen.borrow();
-        let next = match standing {
-            Some(standing) => Seen {
-                answering: standing.answering,
-                reached: standing.reached,
-                ..seen
-            },
-            None => Seen {
-                answering: self.wanted,
-                reached: 0,
-                leaderships_lost: seen.leaderships_lost,
-            },
-        };
-        self.seen.send_if_modified(|seen| {
-            let changed = *seen != next;
-            *seen = next;
-            changed
+        self.seen.change_if(|seen| {
+            let before = *seen;
+            seen.answering = standing.map_or(self.wanted, |standing| standing.answering);
+            seen.reached = standing.map_or(0, |standing| standing.reached);
+            *seen != before
         });
     }
 }

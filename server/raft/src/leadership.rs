@@ -18,7 +18,7 @@ const APPLIED_WITHIN: Duration = Duration::from_millis(250);
 impl<H: GroupHandler> Inner<H> {
     pub(crate) async fn watch_leadership(self: Arc<Self>) {
         let mut metrics = self.raft.server_metrics();
-        let mut standing = self.progress.standing.subscribe();
+        let mut standing = self.progress.standing.watch();
         let mut leading = None;
         let mut leader = None;
         loop {
@@ -30,12 +30,12 @@ impl<H: GroupHandler> Inner<H> {
                 leader = current;
                 self.progress.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
-            let fit = *standing.borrow_and_update() == Standing::Fit;
+            let fit = standing.see() == Standing::Fit;
             let leads = (state == ServerState::Leader && fit).then_some(term);
             if leads != leading && leading.is_some() {
                 leading = None;
                 self.handler.leadership(None);
-                self.progress.leading.send_replace(false);
+                self.progress.leading.set(false);
             }
             if !fit {
                 // After that no claim is made any more, and of those that were none is on its way to the log.
@@ -85,7 +85,7 @@ impl<H: GroupHandler> Inner<H> {
             Ok(()) => {
                 self.proposer.resume();
                 self.handler.leadership(Some(term));
-                self.progress.leading.send_replace(true);
+                self.progress.leading.set(true);
                 true
             }
             Err(error) => {

@@ -39,6 +39,7 @@ mod starving;
 mod store;
 mod transport;
 mod types;
+mod watched;
 mod wire;
 
 pub use config::GroupConfig;

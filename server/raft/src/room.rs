@@ -74,7 +74,7 @@ impl<H: GroupHandler> Inner<H> {
         let (mut full_since, mut tried, mut seen) = (None, None, None);
         loop {
             crate::beat::sleep(LOOK).await;
-            let leads = self.leads_others() && *self.progress.standing.borrow() == Standing::Fit;
+            let leads = self.leads_others() && self.progress.standing.get() == Standing::Fit;
             let own = self.log.space() == Space::Ample;
             if !leads || own {
                 full_since = None;

@@ -15,10 +15,9 @@ use boltq_log::{EntryId, Export, ExportedRun, GroupLog, Install, InstallError};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use tokio::sync::watch;
-
 use crate::runtime::blocking;
 use crate::types::Vote;
+use crate::watched::Watched;
 use crate::wire::SnapshotHead;
 
 /// About what one chunk has.
@@ -52,19 +51,25 @@ pub(crate) struct Received {
 }
 
 /// How many snapshots are here as a whole and not installed yet.
-#[derive(Debug, Default)]
-pub(crate) struct Installing(watch::Sender<usize>);
+#[derive(Debug)]
+pub(crate) struct Installing(Watched<usize>);
+
+impl Default for Installing {
+    fn default() -> Self {
+        Self(Watched::new(0))
+    }
+}
 
 impl Installing {
     pub(crate) fn begin(self: &Arc<Self>) -> InstallGuard {
-        self.0.send_modify(|count| *count += 1);
+        self.0.change(|count| *count += 1);
         InstallGuard(self.clone())
     }
 
     /// Returns when there is none; at once, if there is none.
     pub(crate) async fn ended(&self) {
         // The sender is `self`, so there is no other end.
-        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+        self.0.watch().until(|count| *count == 0).await;
     }
 }
 
@@ -73,7 +78,7 @@ pub(crate) struct InstallGuard(Arc<Installing>);
 
 impl Drop for InstallGuard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
+        self.0.0.change(|count| *count -= 1);
     }
 }
 

@@ -19,12 +19,12 @@ use openraft::Instant as _;
 use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::ReadPolicy;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::beat;
 use crate::group::{Group, GroupHandler, Inner};
 use crate::transport::{Peer, Transport, TransportError};
+use crate::watched::Watching;
 
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -72,11 +72,11 @@ impl<H: GroupHandler> Inner<H> {
     }
 
     fn stand(&self, standing: Standing) {
-        let before = *self.progress.standing.borrow();
+        let before = self.progress.standing.get();
         if before == standing {
             return;
         }
-        self.progress.standing.send_replace(standing);
+        self.progress.standing.set(standing);
         let group = self.config.group;
         match (before, standing) {
             (_, Standing::CutOff) => {
@@ -102,21 +102,21 @@ impl<H: GroupHandler> Inner<H> {
     /// It still leads, as the other node has not taken over yet.
     fn is_retiring(&self) -> bool {
         self.leads_others()
-            && matches!(*self.progress.standing.borrow(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
+            && matches!(self.progress.standing.get(), Standing::Retiring(since) if since.elapsed() < HAND_OVER)
     }
 
     /// Stops to lead before another node is asked to: that one does not wait until what this one knows of the others is old.
     pub(crate) async fn retire(&self) {
-        if *self.progress.standing.borrow() == Standing::Fit && self.leads_others() {
+        if self.progress.standing.get() == Standing::Fit && self.leads_others() {
             self.stand(Standing::Retiring(Instant::now()));
-            let mut leading = self.progress.leading.subscribe();
+            let mut leading = self.progress.leading.watch();
             // It takes no longer than what is under way in the handler.
-            let _ = tokio::time::timeout(HAND_OVER, leading.wait_for(|leading| !leading)).await;
+            let _ = tokio::time::timeout(HAND_OVER, leading.until(|leading| !leading)).await;
         }
     }
 
     async fn step_down(self: &Arc<Self>, why: &str) {
-        if !self.leads_others() || *self.progress.standing.borrow() == Standing::Silent {
+        if !self.leads_others() || self.progress.standing.get() == Standing::Silent {
             return;
         }
         tracing::warn!(group = %self.config.group, why, "leadership goes to another node");
@@ -150,7 +150,7 @@ impl<H: GroupHandler> Group<H> {
         let inner = &self.inner;
         let metrics = inner.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let fit = metrics.state == ServerState::Leader && *inner.progress.standing.borrow() == Standing::Fit;
+        let fit = metrics.state == ServerState::Leader && inner.progress.standing.get() == Standing::Fit;
         let acked = || metrics.last_quorum_acked.as_deref();
         let votes = || {
             let mut voters = metrics.membership_config.membership().voter_ids();
@@ -163,9 +163,9 @@ impl<H: GroupHandler> Group<H> {
     /// Returns when this node finds out, from now on, that no majority answers it any more: what it has on its way is confirmed
     /// later, or never.
     pub async fn cut_off(&self) {
-        let mut standing = self.inner.progress.standing.subscribe();
-        while standing.changed().await.is_ok() {
-            if *standing.borrow_and_update() == Standing::CutOff {
+        let mut standing = self.inner.progress.standing.watch();
+        while standing.changed().await {
+            if standing.see() == Standing::CutOff {
                 return;
             }
         }
@@ -178,7 +178,7 @@ impl<H: GroupHandler> Group<H> {
         if self.holds_lease() {
             return true;
         }
-        let fit = *self.inner.progress.standing.borrow() == Standing::Fit;
+        let fit = self.inner.progress.standing.get() == Standing::Fit;
         let asking = self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex);
         fit && matches!(tokio::time::timeout(ASK, asking).await, Ok(Ok(_)))
     }
@@ -187,16 +187,16 @@ impl<H: GroupHandler> Group<H> {
 /// A transport that says nothing while the node is to be silent.
 pub(crate) struct Quiet {
     transport: Arc<dyn Transport>,
-    standing: watch::Receiver<Standing>,
+    standing: Watching<Standing>,
 }
 
 impl Quiet {
-    pub(crate) fn new(transport: Arc<dyn Transport>, standing: watch::Receiver<Standing>) -> Self {
+    pub(crate) fn new(transport: Arc<dyn Transport>, standing: Watching<Standing>) -> Self {
         Self { transport, standing }
     }
 
     fn refuse(&self, to: &Peer) -> Option<TransportError> {
-        let silent = *self.standing.borrow() == Standing::Silent;
+        let silent = self.standing.get() == Standing::Silent;
         silent.then(|| TransportError::Unreachable {
             peer: to.clone(),
             why: "the device of this node takes nothing, and so it says nothing".to_owned(),

@@ -49,7 +49,7 @@ impl<H: GroupHandler> Group<H> {
             config.node.0,
             Arc::new(raft_config),
             Network {
-                transport: Arc::new(Quiet::new(transport.clone(), progress.standing.subscribe())),
+                transport: Arc::new(Quiet::new(transport.clone(), progress.standing.watch())),
                 group: config.group,
                 node: config.node,
                 log: log.clone(),

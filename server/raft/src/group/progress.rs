@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 use crate::standing::Standing;
 use crate::starving::Intake;
+use crate::watched::Watched;
 
 /// What happened in a group so far.
 pub(crate) struct Progress {
@@ -32,9 +33,9 @@ pub(crate) struct Progress {
     /// openraft waits since then for the log to have room.
     pub(crate) waits_for_room: Mutex<Option<Instant>>,
     /// What keeps this node from leading.
-    pub(crate) standing: watch::Sender<Standing>,
+    pub(crate) standing: Watched<Standing>,
     /// Whether the handler was told that this node leads.
-    pub(crate) leading: watch::Sender<bool>,
+    pub(crate) leading: Watched<bool>,
 }
 
 impl Progress {
@@ -53,8 +54,8 @@ impl Progress {
             too_few_have_room: AtomicBool::new(false),
             feeding: tokio::sync::Mutex::default(),
             waits_for_room: Mutex::default(),
-            standing: watch::Sender::new(Standing::Fit),
-            leading: watch::Sender::new(false),
+            standing: Watched::new(Standing::Fit),
+            leading: Watched::new(false),
         }
     }
 }

@@ -74,7 +74,7 @@ impl<H: GroupHandler> Group<H> {
                 .current_leader
                 .map(NodeId)
                 .filter(|_| self.inner.hears(&metrics)),
-            leading: metrics.state == ServerState::Leader && *progress.standing.borrow() == Standing::Fit,
+            leading: metrics.state == ServerState::Leader && progress.standing.get() == Standing::Fit,
             term: Term(metrics.current_term),
             last: metrics.last_log_index.map(LogIndex),
             applied: metrics.last_applied.as_ref().map(|id| LogIndex(id.index())),

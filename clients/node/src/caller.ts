@@ -6,7 +6,7 @@
  */
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import type { Channel } from "./channel.js";
-import { timeout } from "./check.js";
+import { given, timeout } from "./check.js";
 import type { Endpoints } from "./endpoints.js";
 import { BoltqError, closed, inDoubt } from "./errors.js";
 import { Backoff, isRepeated } from "./retry.js";
@@ -31,6 +31,8 @@ export interface RetrySettings {
   readonly backoffMs: number;
   /** Longest wait. */
   readonly backoffMaxMs: number;
+  /** For how long calls wait for a server if none has ever answered, in milliseconds. */
+  readonly connectTimeoutMs: number;
   /** Told about every failure that is not reported because it will be tried again. */
   readonly onRetry?: ((error: BoltqError, waitMs: number) => void) | undefined;
 }
@@ -47,14 +49,25 @@ export interface Failure {
   readonly backoff: Backoff;
   /** `Date.now()` after which nothing is tried; undefined: for ever. */
   readonly deadline?: number | undefined;
+  /** Whether it waits for a server for ever, also if none has ever answered. */
+  readonly patient?: boolean | undefined;
   /** Ends the waiting. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** How a call with one answer is made. */
+interface Attempts {
+  readonly repeat: Repeat;
+  readonly deadline: number;
+  readonly signal: AbortSignal;
+  readonly attempt: ((number: number) => void) | undefined;
 }
 
 /** Makes calls on behalf of one client. */
 export class Caller {
   readonly settings: RetrySettings;
   readonly #endpoints: Endpoints;
+  readonly #ending = new AbortController();
   readonly #closing = new AbortController();
 
   constructor(endpoints: Endpoints, settings: RetrySettings) {
@@ -62,7 +75,12 @@ export class Caller {
     this.settings = settings;
   }
 
-  /** Aborted when the client is closed. */
+  /** Aborted when the client begins to close: what waits for something to come ends then. */
+  get ending(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Aborted when the client is closed: everything ends then. */
   get closing(): AbortSignal {
     return this.#closing.signal;
   }
@@ -88,23 +106,37 @@ export class Caller {
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     repeat: Repeat,
-    options: CallOptions = {},
+    options?: CallOptions,
     attempt?: (number: number) => void,
   ): Promise<MessageShape<O>> {
-    const { signal } = options;
-    const deadline = Date.now() + timeout(options.timeoutMs ?? this.settings.timeoutMs);
+    const { signal, timeoutMs = this.settings.timeoutMs } = given(options);
+    const deadline = Date.now() + timeout(timeoutMs);
+    const { controller, release } = linked(signal, this.closing);
+    try {
+      return await this.#repeated(method, request, { repeat, deadline, signal: controller.signal, attempt });
+    } finally {
+      release();
+    }
+  }
+
+  async #repeated<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    { repeat, deadline, signal, attempt }: Attempts,
+  ): Promise<MessageShape<O>> {
     const backoff = this.backoff();
     let last: BoltqError | undefined;
     let doubt = false;
     for (let number = 1; ; number += 1) {
-      signal?.throwIfAborted();
       if (this.closing.aborted) throw closed("client", !doubt);
+      signal.throwIfAborted();
       const channel = this.channel();
       attempt?.(number);
       try {
         return await channel.unary(method, request, { signal, timeoutMs: Math.max(1, deadline - Date.now()) });
       } catch (error) {
-        signal?.throwIfAborted();
+        if (this.closing.aborted) throw closed("client", !doubt && error instanceof BoltqError && error.notApplied);
+        signal.throwIfAborted();
         last = withCause(error, last);
         if (doubt) last = inDoubt(last);
         doubt = !last.notApplied;
@@ -117,14 +149,21 @@ export class Caller {
    * After a failure: chooses the node for the next attempt, waits as long as is right, and returns; or throws the failure if nothing is
    * to be tried again, or no time is left.
    */
-  async recover({ channel, error, repeat, backoff, deadline, signal }: Failure): Promise<void> {
+  async recover({ channel, error, repeat, backoff, deadline, patient, signal }: Failure): Promise<void> {
     const unsent = error instanceof BoltqError && error.notApplied;
     if (this.closing.aborted) throw closed("client", unsent);
     if (!(error instanceof BoltqError)) throw error;
     if (!isRepeated(error) || (repeat === "once" && !error.notApplied)) throw error;
     const moved = this.#endpoints.failed(channel, error);
     const waitMs = backoff.next(moved, error.retryAfterMs);
-    if (deadline !== undefined && Date.now() + waitMs >= deadline) throw error;
+    const until = Date.now() + waitMs;
+    if (deadline !== undefined && until >= deadline) throw error;
+    if (!this.#endpoints.answered) {
+      backoff.unreached.note(channel.address, error);
+      const limitMs = patient === true ? Number.POSITIVE_INFINITY : this.settings.connectTimeoutMs;
+      const verdict = backoff.unreached.verdict(this.#endpoints.given, until, limitMs);
+      if (verdict !== undefined) throw verdict;
+    }
     this.settings.onRetry?.(error, waitMs);
     const { controller, release } = linked(signal, this.closing);
     try {
@@ -136,8 +175,14 @@ export class Caller {
     }
   }
 
+  /** Ends what waits for something to come. */
+  beginClose(): void {
+    this.#ending.abort(closed("client", false));
+  }
+
   /** Ends all calls and connections. */
   close(): void {
+    this.beginClose();
     this.#closing.abort(closed("client"));
     this.#endpoints.close();
   }

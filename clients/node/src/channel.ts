@@ -43,6 +43,8 @@ export interface BidiCall<I extends DescMessage, O extends DescMessage> extends 
 export interface Channel {
   /** Host and port. */
   readonly address: string;
+  /** Whether a server has ever answered a call. */
+  readonly answered: boolean;
   /** One request, one answer. */
   unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,

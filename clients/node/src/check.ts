@@ -16,6 +16,20 @@ export function shown(value: unknown): string {
   return String(value);
 }
 
+/**
+ * Options as they were given, or none. What is null in them is left out: it is what forms, databases and JSON have where nothing was
+ * given. Each function of the client that takes an object with options reads them through this.
+ */
+export function given<T extends object>(value: T | null | undefined, what = "options"): T {
+  if (value === undefined || value === null) return {} as T;
+  if (typeof value !== "object" || Array.isArray(value))
+    throw invalid(`${what} is ${shown(value)}; it has to be an object`);
+  const entries = Object.entries(value);
+  if (!entries.some(([, each]) => each === null)) return value;
+  // The names stay: an update of settings wants to know which were there.
+  return Object.fromEntries(entries.map(([name, each]) => [name, each ?? undefined])) as T;
+}
+
 /** Any text. */
 export function text(value: unknown, what: string): string {
   if (typeof value === "string") return value;

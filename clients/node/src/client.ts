@@ -1,6 +1,6 @@
 /** The client: everything begins here. */
 import { Caller, type CallOptions } from "./caller.js";
-import { callable, queueName, timeout } from "./check.js";
+import { callable, given, optionalMilliseconds, queueName, timeout } from "./check.js";
 import { Admin, Cluster } from "./cluster.js";
 import { openChannel } from "./connect.js";
 import { type Message, messageInit, optionalDuration, type Payload } from "./convert.js";
@@ -19,8 +19,8 @@ import { Delivery, type NackOptions } from "./received.js";
 import { type SettleResult, Settler, settle } from "./settler.js";
 import { type SubscribeOptions, Subscription } from "./subscription.js";
 import { Topics } from "./topics.js";
-import { orAbort } from "./wait.js";
-import { type Handler, Worker, type WorkerOptions } from "./worker.js";
+import { linked, orAbort, timerMs } from "./wait.js";
+import { type Handler, type StopOptions, Worker, type WorkerOptions } from "./worker.js";
 
 /** What is asked for with {@link BoltqClient.consume}. */
 export interface ConsumeOptions extends CallOptions {
@@ -36,11 +36,6 @@ export interface ConsumeOptions extends CallOptions {
 export type PublishResult =
   | { readonly id: string; readonly error?: undefined }
   | { readonly id?: undefined; readonly error: BoltqError };
-
-/** What can be ended. */
-interface Part {
-  close(): Promise<unknown>;
-}
 
 /**
  * A connection to a broker, or to any nodes of a cluster. It is made when it is first needed, and again when it is lost; calls are
@@ -69,11 +64,15 @@ export class BoltqClient implements AsyncDisposable {
   readonly #settler: Settler;
   readonly #keys: KeyMaker;
   readonly #publishes: PublishStream;
-  readonly #parts = new Set<Part>();
+  readonly #workers = new Set<Worker>();
+  readonly #publishers = new Set<Publisher>();
+  /** Whether workers still finish what they have begun, for which they may need to publish. */
+  #finishing = false;
   #closed: Promise<void> | undefined;
+  #closeTimer: NodeJS.Timeout | undefined;
 
   /** See {@link connect}. */
-  constructor(options: ConnectOptions = {}) {
+  constructor(options?: ConnectOptions) {
     const { addresses, channel, retry, idempotentPublishes } = settingsOf(options);
     // Clients that are started together spread over the nodes.
     const first = Math.floor(Math.random() * addresses.length);
@@ -95,11 +94,12 @@ export class BoltqClient implements AsyncDisposable {
    * time go to the server together. It is repeated when that is needed, and stored once.
    */
   async publish(queue: string, message: Message | Payload, options: CallOptions = {}): Promise<string> {
-    this.#checkOpen();
-    options.signal?.throwIfAborted();
-    const given = messageInit(message);
-    const timeoutMs = timeout(options.timeoutMs ?? this.#caller.settings.timeoutMs);
-    return orAbort(this.#publishes.publish(queueName(queue), given, checkedSize(given), timeoutMs), options.signal);
+    this.#checkPublishing();
+    const { signal, timeoutMs = this.#caller.settings.timeoutMs } = given(options);
+    signal?.throwIfAborted();
+    const wire = messageInit(message);
+    const bytes = checkedSize(wire);
+    return orAbort(this.#publishes.publish(queueName(queue), wire, bytes, timeout(timeoutMs)), signal);
   }
 
   /**
@@ -111,9 +111,9 @@ export class BoltqClient implements AsyncDisposable {
     messages: Iterable<Message | Payload> | AsyncIterable<Message | Payload>,
     options: PublisherOptions & { readonly signal?: AbortSignal } = {},
   ): Promise<PublishResult[]> {
+    const { signal } = given(options);
     const publisher = this.publisher(queue, options);
     const results: (PublishResult | Promise<PublishResult>)[] = [];
-    const { signal } = options;
     try {
       for await (const message of messages) {
         try {
@@ -131,11 +131,11 @@ export class BoltqClient implements AsyncDisposable {
 
   /** A stream of publishes to a queue, with limits for what is on its way. Close it when it is no longer needed. */
   publisher(queue: string, options: PublisherOptions = {}): Publisher {
-    this.#checkOpen();
+    this.#checkPublishing();
     const publisher: Publisher = new Publisher(this.#caller, this.#keys, queue, options, () =>
-      this.#parts.delete(publisher),
+      this.#publishers.delete(publisher),
     );
-    this.#parts.add(publisher);
+    this.#publishers.add(publisher);
     return publisher;
   }
 
@@ -144,15 +144,19 @@ export class BoltqClient implements AsyncDisposable {
    * answer is lost is made again; the messages of the first come again when their leases end.
    */
   async consume(queue: string, options: ConsumeOptions = {}): Promise<Delivery[]> {
-    const { maxMessages = 1, waitMs, leaseMs } = options;
+    this.#checkOpen();
+    const { maxMessages = 1, waitMs, leaseMs, signal, timeoutMs } = given(options);
     const wait = optionalDuration(waitMs, "waitMs");
     const request = { queue: queueName(queue), maxMessages, wait, lease: optionalDuration(leaseMs, "leaseMs") };
-    const timeoutMs = (options.timeoutMs ?? this.#caller.settings.timeoutMs) + (waitMs ?? 0);
-    const answer = await this.#caller.unary(QueueService.method.consume, request, "repeatable", {
-      ...options,
-      timeoutMs,
-    });
-    return answer.deliveries.map((delivery) => new Delivery(delivery, this.#settler));
+    const within = timeout(timeoutMs ?? this.#caller.settings.timeoutMs) + (waitMs ?? 0);
+    const { controller, release } = linked(signal, this.#caller.ending);
+    const how: CallOptions = { signal: controller.signal, timeoutMs: within };
+    try {
+      const { deliveries } = await this.#caller.unary(QueueService.method.consume, request, "repeatable", how);
+      return deliveries.map((delivery) => new Delivery(delivery, this.#settler));
+    } finally {
+      release();
+    }
   }
 
   /**
@@ -175,9 +179,8 @@ export class BoltqClient implements AsyncDisposable {
     this.#checkOpen();
     callable(handler, "handler");
     const worker = new Worker(this.#caller, this.#settler, queue, handler, options);
-    const part: Part = { close: () => worker.stop() };
-    this.#parts.add(part);
-    worker.whenOver(() => this.#parts.delete(part));
+    this.#workers.add(worker);
+    worker.whenOver(() => this.#workers.delete(worker));
     return worker;
   }
 
@@ -197,10 +200,17 @@ export class BoltqClient implements AsyncDisposable {
   }
 
   /**
-   * Stops workers, which finish what they have begun, waits for what is being published, and ends everything else. After it, nothing of the
-   * client keeps the process alive.
+   * Ends at once what waits for something to come, with the reason `CLIENT_CLOSED`: calls of {@link consume}, subscriptions, watches.
+   * Workers are stopped: handlers that run may finish, and use the client for it. Then what is being published is waited for, and everything
+   * that is left ends. After it, nothing of the client keeps the process alive.
+   *
+   * `timeoutMs`: how long all of that may take. Default: as long as workers have to stop ({@link WorkerOptions.stopTimeoutMs}) and publishes to be
+   * confirmed. Called again with one, it counts anew: 0 ends everything at once.
    */
-  close(): Promise<void> {
+  close(options: StopOptions = {}): Promise<void> {
+    const { timeoutMs } = given(options);
+    optionalMilliseconds(timeoutMs, "timeoutMs");
+    if (timeoutMs !== undefined) this.#limitClose(timeoutMs);
     this.#closed ??= this.#close();
     return this.#closed;
   }
@@ -210,20 +220,39 @@ export class BoltqClient implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
-    const parts = [...this.#parts].map((part) => part.close());
+    this.#finishing = true;
+    this.#caller.beginClose();
+    await Promise.allSettled([...this.#workers].map((worker) => worker.stop()));
+    this.#finishing = false;
     // What failed was told where it was published.
-    await Promise.allSettled([...parts, this.#publishes.drained()]);
+    await Promise.allSettled([...[...this.#publishers].map((each) => each.close()), this.#publishes.drained()]);
+    clearTimeout(this.#closeTimer);
     this.#publishes.abort();
     this.#caller.close();
+  }
+
+  #limitClose(timeoutMs: number): void {
+    if (this.#caller.closing.aborted) return;
+    clearTimeout(this.#closeTimer);
+    this.#closeTimer = setTimeout(() => {
+      // With nothing left to wait for, all of them go on.
+      for (const worker of this.#workers) void worker.stop({ timeoutMs: 0 });
+      for (const publisher of this.#publishers) publisher.abort();
+      this.#publishes.abort();
+    }, timerMs(timeoutMs));
   }
 
   #checkOpen(): void {
     if (this.#closed !== undefined) throw closed("client");
   }
+
+  #checkPublishing(): void {
+    if (!this.#finishing) this.#checkOpen();
+  }
 }
 
 /** Connects to a broker: to the node at `localhost:9091`, or to those that are named. Nothing is sent before the first call. */
-export function connect(options: ConnectOptions = {}): BoltqClient {
+export function connect(options?: ConnectOptions): BoltqClient {
   return new BoltqClient(options);
 }
 

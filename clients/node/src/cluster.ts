@@ -1,5 +1,6 @@
 /** Who belongs to the cluster and who leads it; and what operators look at. */
 import type { Caller, CallOptions } from "./caller.js";
+import { given } from "./check.js";
 import { count, optionalMs } from "./convert.js";
 import { AdminService } from "./gen/boltq/admin/v1/admin_pb.js";
 import {
@@ -94,7 +95,8 @@ export class Cluster {
     address: string,
     options: CallOptions & { readonly nodeId?: string; readonly nonVoter?: boolean } = {},
   ): Promise<readonly string[]> {
-    const request = { address, nodeId: options.nodeId ?? "", nonVoter: options.nonVoter ?? false };
+    const { nodeId = "", nonVoter = false } = given(options);
+    const request = { address, nodeId, nonVoter };
     const answer = await this.#caller.unary(ClusterService.method.join, request, "repeatable", options);
     return answer.groups;
   }
@@ -110,7 +112,8 @@ export class Cluster {
     group: string,
     options: CallOptions & { readonly nodeId?: string } = {},
   ): Promise<ClusterNode | undefined> {
-    const request = { group, nodeId: options.nodeId ?? "" };
+    const { nodeId = "" } = given(options);
+    const request = { group, nodeId };
     const answer = await this.#caller.unary(ClusterService.method.transferLeadership, request, "once", options);
     return answer.leader === undefined ? undefined : nodeOf(answer.leader);
   }
@@ -156,7 +159,8 @@ export class Admin {
 
   /** Counters and totals of the node that is asked. */
   async stats(options: ReadOptions = {}): Promise<Stats> {
-    const request = { linearizable: options.linearizable ?? false };
+    const { linearizable = false } = given(options);
+    const request = { linearizable };
     const answer = await this.#caller.unary(AdminService.method.getStats, request, "repeatable", options);
     return {
       queues: counts(answer.queues),

@@ -21,8 +21,9 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import type { AttemptOptions, BidiCall, Channel, StreamCall } from "./channel.js";
 import { checkRequest } from "./check.js";
 import { type ErrorInfo, readErrorInfo } from "./error-info.js";
-import { BoltqError, codeName } from "./errors.js";
-import { Deferred, linked } from "./wait.js";
+import { BoltqError, codeName, WRONG_SERVER } from "./errors.js";
+import { httpOnly, strangerAt } from "./strangers.js";
+import { Deferred, linked, timerMs } from "./wait.js";
 
 const ERROR_INFO_TYPE = "google.rpc.ErrorInfo";
 /** How soon a server that is gone without a word is noticed: interval plus timeout. */
@@ -61,6 +62,8 @@ class ConnectChannel implements Channel {
   readonly #options: ChannelOptions;
   readonly #sessions: Sessions;
   readonly #transport: Transport;
+  #answered = false;
+  #stranger: Promise<string | undefined> | undefined;
 
   constructor(address: string, options: ChannelOptions) {
     this.address = address;
@@ -83,9 +86,10 @@ class ConnectChannel implements Channel {
     try {
       const headers = await this.#options.credentials();
       const response = await this.#transport.unary(method, signal, timeoutMs, headers, request);
+      this.#answered = true;
       return response.message;
     } catch (error) {
-      throw translate(error, this.#options.shows);
+      throw await this.#failure(error, signal);
     }
   }
 
@@ -102,8 +106,7 @@ class ConnectChannel implements Channel {
       checkRequest(method.input, request);
       return this.#stream(method, input, controller.signal, options.timeoutMs);
     };
-    const opening = begin();
-    return { ...reading(opening, release, this.#options.shows), cancel: () => controller.abort() };
+    return { ...this.#reading(begin(), release, controller.signal), cancel: () => controller.abort() };
   }
 
   bidi<I extends DescMessage, O extends DescMessage>(
@@ -114,7 +117,7 @@ class ConnectChannel implements Channel {
     const requests = new Requests<MessageInitShape<I>>();
     const opening = this.#stream(method, requests, controller.signal, options.timeoutMs);
     return {
-      ...reading(opening, release, this.#options.shows),
+      ...this.#reading(opening, release, controller.signal),
       send: (message) => requests.push(message),
       finish: () => requests.end(),
       cancel: () => {
@@ -122,6 +125,10 @@ class ConnectChannel implements Channel {
         controller.abort();
       },
     };
+  }
+
+  get answered(): boolean {
+    return this.#answered;
   }
 
   flush(): Promise<void> {
@@ -139,34 +146,82 @@ class ConnectChannel implements Channel {
     timeoutMs: number | undefined,
   ): Promise<StreamResponse<I, O>> {
     const headers = await this.#options.credentials();
-    return this.#transport.stream(method, signal, timeoutMs, headers, input);
+    const response = await this.#transport.stream(method, signal, timeoutMs, headers, input);
+    // The head of a failure can be that of anybody; it says with its end who it is.
+    if (!response.header.has("grpc-status")) this.#answered = true;
+    return response;
+  }
+
+  /** Its two promises are one: whoever looks at neither has no unhandled rejection. */
+  #reading<I extends DescMessage, O extends DescMessage>(
+    opening: Promise<StreamResponse<I, O>>,
+    release: () => void,
+    signal: AbortSignal,
+  ): Pick<StreamCall<O>, "opened" | "responses"> {
+    const failure = (error: unknown): Promise<unknown> => this.#failure(error, signal);
+    const opened = opening.then(
+      () => undefined,
+      async (error: unknown) => {
+        release();
+        throw await failure(error);
+      },
+    );
+    opened.catch(() => undefined);
+    const responses = (async function* () {
+      try {
+        yield* (await opening).message;
+      } catch (error) {
+        throw await failure(error);
+      } finally {
+        release();
+      }
+    })();
+    return { opened, responses };
+  }
+
+  /** Calls that fail together ask once. */
+  async #whoIsThere(): Promise<string | undefined> {
+    const { tls, connectTimeoutMs } = this.#options;
+    this.#stranger ??= strangerAt(this.address, tls !== undefined, connectTimeoutMs);
+    try {
+      return await this.#stranger;
+    } finally {
+      this.#stranger = undefined;
+    }
+  }
+
+  /** A failure as the client knows it, with what is probably wrong if no server has ever answered here. */
+  async #failure(error: unknown, signal: AbortSignal | undefined): Promise<unknown> {
+    const failure = translate(error, this.address, this.#options.shows);
+    if (!(failure instanceof BoltqError) || this.#answered || signal?.aborted === true) return failure;
+    if (error instanceof ConnectError && error.metadata.has("grpc-status") && failure.code !== "UNIMPLEMENTED") {
+      this.#answered = true;
+    }
+    const below = codeBelow(failure);
+    if (failure.code !== "UNAVAILABLE" || this.#answered || ABSENT.has(below)) return failure;
+    const stranger = below === WRONG_SERVER ? httpOnly(this.address) : await this.#whoIsThere();
+    if (stranger === undefined) return failure;
+    return new BoltqError(stranger, { code: "UNAVAILABLE", reason: WRONG_SERVER, unsent: true, cause: failure });
   }
 }
 
-/** Its two promises are one: whoever looks at neither has no unhandled rejection. */
-function reading<I extends DescMessage, O extends DescMessage>(
-  opening: Promise<StreamResponse<I, O>>,
-  release: () => void,
-  shows: ChannelOptions["shows"],
-): Pick<StreamCall<O>, "opened" | "responses"> {
-  const opened = opening.then(
-    () => undefined,
-    (error: unknown) => {
-      release();
-      throw translate(error, shows);
-    },
-  );
-  opened.catch(() => undefined);
-  const responses = (async function* () {
-    try {
-      yield* (await opening).message;
-    } catch (error) {
-      throw translate(error, shows);
-    } finally {
-      release();
-    }
-  })();
-  return { opened, responses };
+/** What Node calls it that there is nobody at an address. */
+const ABSENT: ReadonlySet<unknown> = new Set([
+  "EAI_AGAIN",
+  "ECONNREFUSED",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "ENOTFOUND",
+  "ETIMEDOUT",
+]);
+
+/** What Node, or {@link dial}, calls the error that is at the bottom of a failure. */
+function codeBelow(failure: BoltqError): unknown {
+  let code: unknown;
+  for (let cause: unknown = failure.cause; cause instanceof Error; cause = cause.cause) {
+    if ("code" in cause) code = cause.code;
+  }
+  return code;
 }
 
 /** Messages to send, for a transport that asks for them. */
@@ -275,15 +330,20 @@ function dial(address: string, { tls: secure, connectTimeoutMs }: ChannelOptions
     socket.destroy(
       Object.assign(new Error(`no connection to ${address} within ${connectTimeoutMs} ms`), { code: "ETIMEDOUT" }),
     );
-  }, connectTimeoutMs);
+  }, timerMs(connectTimeoutMs));
   const done = (): void => clearTimeout(timer);
   socket.once(secure === undefined ? "connect" : "secureConnect", done);
+  socket.once("secureConnect", () => {
+    // It would take what is sent for a request of HTTP/1.1.
+    if (!(socket instanceof tls.TLSSocket) || socket.alpnProtocol === "h2") return;
+    socket.destroy(Object.assign(new Error(httpOnly(address)), { code: WRONG_SERVER }));
+  });
   socket.once("close", done);
   return socket;
 }
 
 /** From the errors of the transport. What a server has not said itself is a connection that broke, whatever it is called there. */
-function translate(error: unknown, shows: ChannelOptions["shows"]): unknown {
+function translate(error: unknown, address: string, shows: ChannelOptions["shows"]): unknown {
   if (error instanceof BoltqError || !(error instanceof ConnectError)) return error;
   const info = errorInfo(error);
   const code = codeName(error.code);
@@ -292,10 +352,15 @@ function translate(error: unknown, shows: ChannelOptions["shows"]): unknown {
     ? `the ${shows} that was shown is none of this server (${error.rawMessage})`
     : error.rawMessage;
   if (info !== undefined) return new BoltqError(message, { code, reason: info.reason, metadata: info.metadata });
-  const told = error.metadata.has("grpc-status") || code === "DEADLINE_EXCEEDED" || code === "UNIMPLEMENTED";
+  const told = error.metadata.has("grpc-status") || code === "DEADLINE_EXCEEDED";
+  if (code === "UNIMPLEMENTED") {
+    const text = `${address} does not know this call: it is no server of BoltQ, or one of an older version (${message})`;
+    return new BoltqError(text, { code, cause: error });
+  }
   if (told) return new BoltqError(message, { code, cause: error });
   const unheard = message.includes("REFUSED_STREAM");
-  return new BoltqError(message, { code: "UNAVAILABLE", unsent: unheard || unsent.has(error), cause: error });
+  const text = message.includes(address) ? message : `the connection to ${address} broke: ${message}`;
+  return new BoltqError(text, { code: "UNAVAILABLE", unsent: unheard || unsent.has(error), cause: error });
 }
 
 function errorInfo(error: ConnectError): ErrorInfo | undefined {

@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 
 import type { Repeat } from "./caller.js";
-import { milliseconds, shown, text, texts, whole } from "./check.js";
+import { given, milliseconds, shown, text, texts, whole } from "./check.js";
 import { invalid } from "./errors.js";
 
 const PRIORITY_MAX = 9;
@@ -42,7 +42,7 @@ export interface Message {
 export function json(value: unknown, rest: Omit<Message, "payload" | "contentType"> = {}): Message {
   const payload = JSON.stringify(value);
   if (payload === undefined) throw invalid(`${typeof value} has no form in JSON`);
-  return { ...rest, payload, contentType: "application/json" };
+  return { ...given(rest, "rest"), payload, contentType: "application/json" };
 }
 
 /** The bytes of a payload. */
@@ -68,13 +68,14 @@ export interface WireMessage {
  * As the protos have it, so that it can be sent; throws if it cannot. A payload alone is a message with nothing else. Messages travel
  * together, and one that fails only when it is sent would take the others with it.
  */
-export function messageInit(given: Message | Payload): WireMessage {
-  if (typeof given === "string" || given instanceof Uint8Array) return messageInit({ payload: given });
-  if (typeof given !== "object" || given === null) {
-    throw invalid(`message is ${shown(given)}; it has to be text, a Uint8Array, or an object with a payload`);
+export function messageInit(message: Message | Payload): WireMessage {
+  if (typeof message === "string" || message instanceof Uint8Array) return messageInit({ payload: message });
+  if (typeof message !== "object" || message === null) {
+    throw invalid(`message is ${shown(message)}; it has to be text, a Uint8Array, or an object with a payload`);
   }
-  const { payload, headers, contentType = "", priority = 0, delayMs, ttlMs } = given;
-  const { idempotencyKey = "", orderingKey = "" } = given;
+  const fields = given(message, "message");
+  const { payload, headers, contentType = "", priority = 0, delayMs, ttlMs } = fields;
+  const { idempotencyKey = "", orderingKey = "" } = fields;
   return {
     payload: bytesOf(payload),
     headers: headers === undefined ? {} : texts(headers, "headers"),

@@ -17,6 +17,7 @@ export class Endpoints {
   readonly #open: (address: string) => Channel;
   readonly #channels = new Map<string, Channel>();
   #position: number;
+  #answered = false;
   /** A node outside of the order, that was named as the leader. */
   #named: string | undefined;
 
@@ -25,6 +26,17 @@ export class Endpoints {
     this.#given = given;
     this.#open = open;
     this.#position = first % given.length;
+  }
+
+  /** The addresses that were given. */
+  get given(): readonly string[] {
+    return this.#given;
+  }
+
+  /** Whether any server has ever answered a call. */
+  get answered(): boolean {
+    this.#answered ||= [...this.#channels.values()].some((channel) => channel.answered);
+    return this.#answered;
   }
 
   /** The connection to use now. */

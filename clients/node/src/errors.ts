@@ -7,6 +7,9 @@
 
 import { isNotApplied, isRetriable } from "./retry.js";
 
+/** Reason of a failure: something answers at the address, and it is no server of BoltQ, or TLS is spoken by one side only. */
+export const WRONG_SERVER = "CLIENT_WRONG_SERVER";
+
 /** The codes of gRPC by their names. */
 export type ErrorCode =
   | "CANCELLED"

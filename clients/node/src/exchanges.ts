@@ -1,6 +1,6 @@
 /** Exchanges: bindings say which queues get a copy of a message. */
 import type { Caller, CallOptions } from "./caller.js";
-import { oneOf, texts } from "./check.js";
+import { given, oneOf, texts } from "./check.js";
 import { count, hex, type Message, messageInit, type Payload, repeatOf } from "./convert.js";
 import { ExchangeService, ExchangeType, type Exchange as WireExchange } from "./gen/boltq/exchange/v1/exchange_pb.js";
 import { pages } from "./pages.js";
@@ -70,7 +70,7 @@ export class Exchanges {
 
   /** Creates an exchange. One that exists with the same type stays as it is. */
   async declare(name: string, type: ExchangeKind, options: DeclareOptions = {}): Promise<ExchangeInfo> {
-    const { durable = true, alternateExchange = "" } = options;
+    const { durable = true, alternateExchange = "" } = given(options);
     const kind = ExchangeType[oneOf(type, KINDS, "type")];
     const request = { name, type: kind, durable, alternateExchange };
     const answer = await this.#caller.unary(ExchangeService.method.declare, request, "repeatable", options);
@@ -84,7 +84,7 @@ export class Exchanges {
 
   /** Binds a queue, which is created when it does not exist. False: the binding was there. */
   async bind(exchange: string, queue: string, binding: BindingOptions = {}, options?: CallOptions): Promise<boolean> {
-    const { bindingKey = "", headers = {}, matchAll = true } = binding;
+    const { bindingKey = "", headers = {}, matchAll = true } = given(binding, "binding");
     const request = { exchange, binding: { queue, bindingKey, headers: texts(headers, "headers"), matchAll } };
     const answer = await this.#caller.unary(ExchangeService.method.bind, request, "repeatable", options);
     return answer.created;
@@ -116,7 +116,7 @@ export class Exchanges {
 
   /** All exchanges by name. */
   list(options: ReadOptions = {}): AsyncGenerator<ExchangeInfo, void, undefined> {
-    const { linearizable = false } = options;
+    const { linearizable = false } = given(options);
     return pages(async (pageToken) => {
       const request = { pageSize: PAGE, pageToken, linearizable };
       const answer = await this.#caller.unary(ExchangeService.method.list, request, "repeatable", options);
@@ -126,7 +126,7 @@ export class Exchanges {
 
   /** The bindings of an exchange in the order of their keys. */
   bindings(exchange: string, options: ReadOptions = {}): AsyncGenerator<BindingInfo, void, undefined> {
-    const { linearizable = false } = options;
+    const { linearizable = false } = given(options);
     return pages(async (pageToken) => {
       const request = { exchange, pageSize: PAGE, pageToken, linearizable };
       const answer = await this.#caller.unary(ExchangeService.method.listBindings, request, "repeatable", options);

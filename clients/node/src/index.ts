@@ -29,6 +29,7 @@ export type { AckLevel } from "./publish-stream.js";
 export type { Publication, PublisherOptions } from "./publisher.js";
 export { Publisher } from "./publisher.js";
 export type {
+  DueTime,
   Overflow,
   QueueInfo,
   QueueSettings,
@@ -45,5 +46,5 @@ export type { SubscribeOptions } from "./subscription.js";
 export { Subscription } from "./subscription.js";
 export type { SubscriptionInfo, TopicInfo, TopicPublished, TopicSubscribeOptions } from "./topics.js";
 export { Topics } from "./topics.js";
-export type { Handler, HandlerContext, StopResult, WorkerOptions } from "./worker.js";
+export type { Handler, HandlerContext, StopOptions, StopResult, WorkerOptions } from "./worker.js";
 export { DeadLetter, Worker } from "./worker.js";

@@ -25,6 +25,8 @@ export interface IntakeOptions {
   readonly leaseMs: number | undefined;
   /** Milliseconds without a stream after which the failure is reported; undefined: never. */
   readonly outageMs: number | undefined;
+  /** Whether it waits so long also for its first stream, and not just as long as the client waits to be connected. */
+  readonly patient: boolean;
 }
 
 /** Who gets the messages. */
@@ -72,7 +74,7 @@ export class Intake {
 
   async #run(): Promise<void> {
     const backoff = this.#caller.backoff();
-    const { outageMs } = this.#options;
+    const { outageMs, patient } = this.#options;
     let deadline = deadlineIn(outageMs);
     while (!this.#stopping.signal.aborted) {
       const channel = this.#caller.channel();
@@ -93,6 +95,7 @@ export class Intake {
             repeat: "repeatable",
             backoff,
             deadline,
+            patient,
             signal: this.#stopping.signal,
           });
         } catch (final) {

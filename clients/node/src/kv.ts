@@ -2,7 +2,7 @@
  * The replicated key-value cache. Versions, and what is counted with `increment`, use all of their 64 bits, so they are `bigint` here.
  */
 import type { Caller, CallOptions } from "./caller.js";
-import { whole } from "./check.js";
+import { given, whole } from "./check.js";
 import { bytesOf, count, dateOf, duration, optionalDate, optionalDuration, type Payload } from "./convert.js";
 import { KvService, type WatchResponse, type Entry as WireEntry } from "./gen/boltq/kv/v1/kv_pb.js";
 import { pages } from "./pages.js";
@@ -112,7 +112,8 @@ export class Kv {
   }
 
   /** Sets a key, and answers the version of the value. */
-  async set(key: string, value: Payload, options: KvSetOptions = {}): Promise<bigint> {
+  async set(key: string, value: Payload, asked?: KvSetOptions): Promise<bigint> {
+    const options: KvSetOptions = given(asked);
     const condition = conditionOf(options);
     const request = { key, value: bytesOf(value, "value"), ttl: optionalDuration(options.ttlMs, "ttlMs"), condition };
     // Whether a condition held is known from the first time alone.
@@ -123,7 +124,7 @@ export class Kv {
 
   /** Deletes a key. False: there was no value. After a failure in between that can also be the trace of the first attempt. */
   async delete(key: string, options: CallOptions & { readonly ifVersion?: bigint } = {}): Promise<boolean> {
-    const { ifVersion } = options;
+    const { ifVersion } = given(options);
     const repeat = ifVersion === undefined ? "repeatable" : "once";
     const answer = await this.#caller.unary(KvService.method.delete, { key, ifVersion }, repeat, options);
     return answer.deleted;
@@ -195,7 +196,7 @@ export class Kv {
    * or the application is too slow for it, it begins again with `restarted` and everything that is there.
    */
   watch(options: WatchOptions = {}): ServerItems<KvEvent> {
-    const { pattern = "", initial = false, signal } = options;
+    const { pattern = "", initial = false, signal } = given(options);
     return serverItems<typeof KvService.method.watch.input, typeof KvService.method.watch.output, KvEvent>(
       this.#caller,
       {

@@ -1,6 +1,6 @@
 /** What a client is made with. */
 import type { RetrySettings } from "./caller.js";
-import { shown, text } from "./check.js";
+import { callable, given, shown, text, timeout } from "./check.js";
 import type { ChannelOptions } from "./connect.js";
 import { type BoltqError, invalid } from "./errors.js";
 
@@ -34,7 +34,10 @@ export interface ConnectOptions {
   readonly tls?: boolean | TlsOptions | undefined;
   /** Milliseconds that a call may take with everything that is repeated. Default 30,000. */
   readonly timeoutMs?: number | undefined;
-  /** Milliseconds for one attempt to connect to one node. Default 5,000. */
+  /**
+   * Milliseconds for one attempt to connect to one node, and for all of them as long as no server has ever answered this client: its
+   * calls fail then, and do not wait as long as they may take. Default 5,000.
+   */
   readonly connectTimeoutMs?: number | undefined;
   /** Milliseconds of the first wait between attempts at most; doubles with each. Default 50. */
   readonly backoffMs?: number | undefined;
@@ -55,14 +58,16 @@ export interface Settings {
 }
 
 /** Checks what was given. */
-export function settingsOf(options: ConnectOptions): Settings {
-  const given = options.addresses ?? "localhost";
-  if (typeof given !== "string" && !Array.isArray(given)) {
-    throw invalid(`addresses is ${shown(given)}; it has to be an array of host:port`);
+export function settingsOf(asked: ConnectOptions | undefined): Settings {
+  const options = given(asked);
+  const connectTimeoutMs = timeout(options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT, "connectTimeoutMs");
+  const named = options.addresses ?? "localhost";
+  if (typeof named !== "string" && !Array.isArray(named)) {
+    throw invalid(`addresses is ${shown(named)}; it has to be an array of host:port`);
   }
   const addresses = [
     ...new Set(
-      (typeof given === "string" ? given.split(",") : given).map((each) => addressOf(text(each, "addresses"))),
+      (typeof named === "string" ? named.split(",") : named).map((each) => addressOf(text(each, "addresses"))),
     ),
   ];
   if (addresses.length === 0) throw invalid("addresses is empty; give at least one, as host:port");
@@ -71,16 +76,17 @@ export function settingsOf(options: ConnectOptions): Settings {
     addresses,
     idempotentPublishes: options.idempotentPublishes ?? true,
     channel: {
-      connectTimeoutMs: positive(options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS_DEFAULT, "connectTimeoutMs"),
+      connectTimeoutMs,
       tls: tlsOf(options.tls),
       credentials: credentialsOf(options),
       shows: options.apiKey !== undefined ? "API key" : options.token !== undefined ? "token" : undefined,
     },
     retry: {
-      timeoutMs: positive(options.timeoutMs ?? TIMEOUT_MS_DEFAULT, "timeoutMs"),
-      backoffMs: positive(options.backoffMs ?? BACKOFF_MS_DEFAULT, "backoffMs"),
-      backoffMaxMs: positive(options.backoffMaxMs ?? BACKOFF_MAX_MS_DEFAULT, "backoffMaxMs"),
-      onRetry: options.onRetry,
+      connectTimeoutMs,
+      timeoutMs: timeout(options.timeoutMs ?? TIMEOUT_MS_DEFAULT, "timeoutMs"),
+      backoffMs: timeout(options.backoffMs ?? BACKOFF_MS_DEFAULT, "backoffMs"),
+      backoffMaxMs: timeout(options.backoffMaxMs ?? BACKOFF_MAX_MS_DEFAULT, "backoffMaxMs"),
+      onRetry: retryListener(options.onRetry),
     },
   };
 }
@@ -99,9 +105,9 @@ export function addressOf(text: string): string {
   return `${url.hostname}:${url.port || PORT_DEFAULT}`;
 }
 
-function positive(value: number, what: string): number {
-  if (Number.isFinite(value) && value > 0) return value;
-  throw invalid(`${what} is ${value}; it has to be over 0`);
+function retryListener(listener: ConnectOptions["onRetry"]): ConnectOptions["onRetry"] {
+  if (listener !== undefined) callable(listener, "onRetry");
+  return listener;
 }
 
 function credentialsOf({ apiKey, token }: ConnectOptions): ChannelOptions["credentials"] {
@@ -118,16 +124,18 @@ function credentialsOf({ apiKey, token }: ConnectOptions): ChannelOptions["crede
 function tlsOf(tls: ConnectOptions["tls"]): ChannelOptions["tls"] {
   if (tls === undefined || tls === false) return undefined;
   if (tls === true) return {};
-  const { ca, cert, key, serverName } = tls;
+  const { ca, cert, key, serverName } = given(tls, "tls");
   if ((cert === undefined) !== (key === undefined)) throw invalid("tls.cert and tls.key go together");
   return {
-    ...(ca === undefined ? {} : { ca: pem(ca) }),
-    ...(cert === undefined ? {} : { cert: pem(cert) }),
-    ...(key === undefined ? {} : { key: pem(key) }),
-    ...(serverName === undefined ? {} : { servername: serverName }),
+    ...(ca === undefined ? {} : { ca: pem(ca, "tls.ca") }),
+    ...(cert === undefined ? {} : { cert: pem(cert, "tls.cert") }),
+    ...(key === undefined ? {} : { key: pem(key, "tls.key") }),
+    ...(serverName === undefined ? {} : { servername: text(serverName, "tls.serverName") }),
   };
 }
 
-function pem(value: string | Uint8Array): string | Buffer {
-  return typeof value === "string" ? value : Buffer.from(value);
+function pem(value: string | Uint8Array, what: string): string | Buffer {
+  if (typeof value === "string") return value;
+  if (value instanceof Uint8Array) return Buffer.from(value);
+  throw invalid(`${what} is ${shown(value)}; it has to be PEM, as text or a Uint8Array`);
 }

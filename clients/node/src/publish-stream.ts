@@ -21,7 +21,7 @@ import {
 import { KEYS_FULL, type KeyMaker } from "./keys.js";
 import { nextBatch, type Outgoing, refusal } from "./outgoing.js";
 import { type Backoff, isRepeated } from "./retry.js";
-import { Deferred } from "./wait.js";
+import { Deferred, timerMs } from "./wait.js";
 
 /** What a confirmation waits for; see docs/ack-levels.md. Less than `"quorum"` has to be allowed by the server. */
 export type AckLevel = "quorum" | "leader" | "none";
@@ -282,7 +282,7 @@ export class PublishStream {
         this.#timer = undefined;
         this.#failLate();
       },
-      Math.max(1, deadline - Date.now()),
+      timerMs(Math.max(1, deadline - Date.now())),
     );
   }
 

@@ -1,7 +1,7 @@
 /** Publishing many messages at a time: a confirmed stream with limits. */
 import { Budget } from "./budget.js";
 import type { Caller } from "./caller.js";
-import { optionalWhole, queueName, timeout } from "./check.js";
+import { given, optionalWhole, queueName, timeout } from "./check.js";
 import { type Message, messageInit, type Payload } from "./convert.js";
 import { closed } from "./errors.js";
 import type { KeyMaker } from "./keys.js";
@@ -52,7 +52,8 @@ export class Publisher implements AsyncDisposable {
   #closed = false;
 
   /** For the client itself. @internal */
-  constructor(caller: Caller, keys: KeyMaker, queue: string, options: PublisherOptions, onClose: () => void) {
+  constructor(caller: Caller, keys: KeyMaker, queue: string, asked: PublisherOptions, onClose: () => void) {
+    const options = given(asked);
     this.#queue = queueName(queue);
     optionalWhole(options.maxInFlight, "maxInFlight", 1);
     optionalWhole(options.maxInFlightBytes, "maxInFlightBytes", 1);
@@ -78,11 +79,12 @@ export class Publisher implements AsyncDisposable {
    */
   async send(message: Message | Payload, options: { readonly signal?: AbortSignal } = {}): Promise<Publication> {
     if (this.#closed) throw closed("publisher");
-    const given = messageInit(message);
-    const bytes = checkedSize(given);
-    if (!this.#budget.tryTake(bytes)) await this.#budget.take(bytes, options.signal);
+    const { signal } = given(options);
+    const wire = messageInit(message);
+    const bytes = checkedSize(wire);
+    if (!this.#budget.tryTake(bytes)) await this.#budget.take(bytes, signal);
     try {
-      const confirmed = this.#stream.publish(this.#queue, given, bytes, this.#timeoutMs, (error) => {
+      const confirmed = this.#stream.publish(this.#queue, wire, bytes, this.#timeoutMs, (error) => {
         this.#budget.give(bytes);
         if (error !== undefined) this.#failure ??= { error };
       });

@@ -2,7 +2,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import type { Caller, CallOptions } from "./caller.js";
-import { oneOf } from "./check.js";
+import { given, milliseconds, oneOf, shown } from "./check.js";
 import { count, dateOf, duration, hex, idBytes, optionalDuration, optionalMs } from "./convert.js";
 import { invalid } from "./errors.js";
 import {
@@ -109,6 +109,9 @@ export interface RedriveOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** When a message is to be delivered. */
+export type DueTime = { readonly delayMs: number } | { readonly deliverAt: Date };
+
 /** `client.queues`. */
 export class Queues {
   readonly #caller: Caller;
@@ -134,7 +137,9 @@ export class Queues {
    * `update("jobs", { maxRetry: 1, maxLength: undefined })`.
    */
   async update(queue: string, settings: QueueSettings, options?: CallOptions): Promise<QueueInfo> {
-    const paths = Object.keys(settings).map((field) => FIELDS[field as keyof QueueSettings] ?? unknown(field));
+    const paths = Object.keys(given(settings, "settings")).map(
+      (field) => FIELDS[field as keyof QueueSettings] ?? unknown(field),
+    );
     const request = { queue, settings: settingsInit(settings), updateMask: { paths } };
     const answer = await this.#caller.unary(QueueService.method.updateQueue, request, "repeatable", options);
     return infoOf(queue, answer.queue);
@@ -152,21 +157,23 @@ export class Queues {
 
   /** Deletes a queue with its messages, and answers how many there were. */
   async delete(queue: string, options: CallOptions & { readonly ifEmpty?: boolean } = {}): Promise<number> {
-    const request = { queue, ifEmpty: options.ifEmpty ?? false };
+    const { ifEmpty = false } = given(options);
+    const request = { queue, ifEmpty };
     const answer = await this.#caller.unary(QueueService.method.deleteQueue, request, "once", options);
     return count(answer.deletedMessages);
   }
 
   /** Statistics and settings of one queue; fails with `QUEUE_NOT_FOUND` if it does not exist. */
   async get(queue: string, options: ReadOptions = {}): Promise<QueueInfo> {
-    const request = { queue, linearizable: options.linearizable ?? false };
+    const { linearizable = false } = given(options);
+    const request = { queue, linearizable };
     const answer = await this.#caller.unary(QueueService.method.getQueue, request, "repeatable", options);
     return infoOf(queue, answer.queue);
   }
 
   /** All queues by name, or those whose name begins with `prefix`. */
   list(options: ReadOptions & { readonly prefix?: string } = {}): AsyncGenerator<QueueInfo, void, undefined> {
-    const { prefix = "", linearizable = false } = options;
+    const { prefix = "", linearizable = false } = given(options);
     return pages(async (pageToken) => {
       const request = { pageSize: PAGE, pageToken, prefix, linearizable };
       const answer = await this.#caller.unary(QueueService.method.listQueues, request, "repeatable", options);
@@ -176,7 +183,8 @@ export class Queues {
 
   /** Shows ready messages in the order of delivery without leasing them, 10 if nothing else is said. */
   async peek(queue: string, options: ReadOptions & { readonly maxMessages?: number } = {}): Promise<QueueMessage[]> {
-    const request = { queue, maxMessages: options.maxMessages ?? 0, linearizable: options.linearizable ?? false };
+    const { maxMessages = 0, linearizable = false } = given(options);
+    const request = { queue, maxMessages, linearizable };
     const answer = await this.#caller.unary(QueueService.method.peek, request, "repeatable", options);
     return answer.deliveries.map((delivery) => new QueueMessage(delivery));
   }
@@ -198,7 +206,7 @@ export class Queues {
    * is left then can be sent with another call.
    */
   async redriveDeadLetters(queue: string, options: RedriveOptions = {}): Promise<number> {
-    const { headers = {}, maxMessages = 0, maxPerSecond = 0, onProgress, signal } = options;
+    const { headers = {}, maxMessages = 0, maxPerSecond = 0, onProgress, signal } = given(options);
     const request = { queue, headers: { ...headers }, maxMessages: optionalBigInt(maxMessages) ?? 0n, maxPerSecond };
     const backoff = this.#caller.backoff();
     const deadline = Date.now() + this.#caller.settings.timeoutMs;
@@ -245,24 +253,27 @@ export class Queues {
   }
 
   /** Gives a message that is not due yet another due time, and answers it. */
-  async reschedule(
-    id: string,
-    due: { readonly delayMs: number } | { readonly deliverAt: Date },
-    options?: CallOptions,
-  ): Promise<Date> {
-    const at = "deliverAt" in due ? due.deliverAt.getTime() - Date.now() : due.delayMs;
-    const value = duration(Math.max(0, at), "delayMs");
+  async reschedule(id: string, due: DueTime, options?: CallOptions): Promise<Date> {
+    const value = duration(Math.max(0, delayOf(due)), "delayMs");
     const request = { messageId: idBytes(id), due: { case: "delay" as const, value } };
     const answer = await this.#caller.unary(QueueService.method.reschedule, request, "repeatable", options);
     return dateOf(answer.deliverAt);
   }
 }
 
+function delayOf(due: DueTime): number {
+  const { deliverAt, delayMs } = given<{ readonly deliverAt?: Date; readonly delayMs?: number }>(due, "due");
+  if (deliverAt === undefined) return milliseconds(delayMs, "delayMs");
+  if (deliverAt instanceof Date && !Number.isNaN(deliverAt.getTime())) return deliverAt.getTime() - Date.now();
+  throw invalid(`deliverAt is ${shown(deliverAt)}; it has to be a Date`);
+}
+
 function unknown(field: string): never {
   throw invalid(`"${field}" is no setting of a queue; there are ${Object.keys(FIELDS).join(", ")}`);
 }
 
-function settingsInit(settings: QueueSettings): MessageInitShape<typeof QueueSettingsSchema> {
+function settingsInit(asked: QueueSettings): MessageInitShape<typeof QueueSettingsSchema> {
+  const settings = given(asked, "settings");
   return {
     maxRetry: settings.maxRetry,
     retryBackoff: optionalDuration(settings.retryBackoffMs, "retryBackoffMs"),

@@ -6,7 +6,8 @@
  * everything may be repeated; after all others only what does no harm a second time. The table is in clients/README.md and is the same
  * for all languages.
  */
-import type { BoltqError } from "./errors.js";
+import { type BoltqError, WRONG_SERVER } from "./errors.js";
+import { Unreached } from "./unreached.js";
 
 /** What is known of a failure. */
 type Told = Pick<BoltqError, "code" | "reason" | "metadata" | "retryAfterMs">;
@@ -55,7 +56,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
 
 /** Whether it came from below the broker. */
 function isBroken({ code, reason }: Told): boolean {
-  return reason === "" && code === "UNAVAILABLE";
+  return (reason === "" || reason === WRONG_SERVER) && code === "UNAVAILABLE";
 }
 
 /** Whether the same call can succeed later. Reasons that a newer server may have are judged by their code. */
@@ -84,6 +85,8 @@ export class Backoff {
   readonly #maxMs: number;
   readonly #random: () => number;
   #failures = 0;
+  /** What failed as long as no server has ever answered. */
+  readonly unreached = new Unreached();
 
   /** The first wait is up to `firstMs`, and each further one up to twice as long, at most `maxMs`. */
   constructor(firstMs: number, maxMs: number, random: () => number = Math.random) {
@@ -108,5 +111,6 @@ export class Backoff {
   /** Begins again with short waits. */
   reset(): void {
     this.#failures = 0;
+    this.unreached.reset();
   }
 }

@@ -7,6 +7,7 @@
  * acknowledgement as long as nobody else holds the message.
  */
 import type { Caller, CallOptions } from "./caller.js";
+import { given } from "./check.js";
 import { duration, optionalDuration } from "./convert.js";
 import { BoltqError, type ErrorCode } from "./errors.js";
 import { QueueService, SettleFailureReason, type SettleFailure as WireFailure } from "./gen/boltq/queue/v1/queue_pb.js";
@@ -89,7 +90,7 @@ export async function settle(
         return answer;
       }
       case "nack": {
-        const { delayMs, deadLetter } = action.how;
+        const { delayMs, deadLetter } = given(action.how, "how");
         const request = {
           deliveryTokens,
           delay: optionalDuration(delayMs, "delayMs"),
@@ -129,7 +130,8 @@ export class Settler implements Settling {
     return this.#add("ack", { do: "ack" }, token);
   }
 
-  nack(token: Uint8Array, how: NackOptions): Promise<void> {
+  async nack(token: Uint8Array, asked: NackOptions): Promise<void> {
+    const how = given(asked, "how");
     return this.#add(`nack ${how.delayMs} ${how.deadLetter ?? false}`, { do: "nack", how }, token);
   }
 

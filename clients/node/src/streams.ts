@@ -31,19 +31,19 @@ export class ServerItems<T> implements AsyncIterableIterator<T>, AsyncDisposable
   readonly #stopping = new AbortController();
   readonly #signal: AbortSignal | undefined;
   readonly #items: AsyncGenerator<T, void, undefined>;
-  readonly #flush: () => Promise<void>;
+  readonly #caller: Caller;
   readonly #release: () => void;
 
   /** For the client itself. @internal */
   constructor(
-    flush: () => Promise<void>,
+    caller: Caller,
     items: (signal: AbortSignal, opened: () => void) => AsyncGenerator<T, void, undefined>,
     signal?: AbortSignal,
   ) {
     signal?.throwIfAborted();
-    const { controller, release } = linked(signal, this.#stopping.signal);
+    const { controller, release } = linked(signal, this.#stopping.signal, caller.ending);
     this.#signal = signal;
-    this.#flush = flush;
+    this.#caller = caller;
     this.#release = release;
     this.#items = this.#guard(
       items(controller.signal, () => this.#opened.resolve()),
@@ -73,7 +73,7 @@ export class ServerItems<T> implements AsyncIterableIterator<T>, AsyncDisposable
     this.#stopping.abort();
     await this.#items.return();
     this.#release();
-    await this.#flush();
+    await this.#caller.flush();
   }
 
   [Symbol.asyncIterator](): this {
@@ -105,7 +105,7 @@ export function serverItems<I extends DescMessage, O extends DescMessage, T>(
   signal?: AbortSignal,
 ): ServerItems<T> {
   return new ServerItems<T>(
-    () => caller.flush(),
+    caller,
     (stop, opened) => {
       const first = open(caller, what, stop, false);
       first.call.opened.then(opened, () => undefined);

@@ -1,6 +1,6 @@
 /** Messages of a queue as they come, for `for await`. */
 import type { Caller } from "./caller.js";
-import { optionalMilliseconds, optionalWhole, queueName } from "./check.js";
+import { given, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type NackOptions, type Settling } from "./received.js";
@@ -38,12 +38,14 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
   readonly #intake: Intake;
   readonly #signal: AbortSignal | undefined;
   readonly #onAbort = (): void => this.#end(this.#signal?.reason);
+  readonly #onClose = (): void => this.#end(this.#caller.ending.reason);
   #failure: { readonly error: unknown } | undefined;
   #done = false;
   #wanted: Deferred<void> | undefined;
 
   /** For the client itself. @internal */
-  constructor(caller: Caller, settling: Settling, queue: string, options: SubscribeOptions) {
+  constructor(caller: Caller, settling: Settling, queue: string, asked: SubscribeOptions) {
+    const options = given(asked);
     this.#caller = caller;
     this.#signal = options.signal;
     queueName(queue);
@@ -54,12 +56,13 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
     this.#buffer = new Buffered(options.maxBufferedBytes ?? BUFFERED_BYTES_DEFAULT, settling, () => this.#wake());
     const { maxInFlight = IN_FLIGHT_DEFAULT, leaseMs } = options;
     const outageMs = caller.settings.timeoutMs;
-    this.#intake = new Intake(caller, { queue, maxInFlight, leaseMs, outageMs }, this.#buffer);
+    this.#intake = new Intake(caller, { queue, maxInFlight, leaseMs, outageMs, patient: false }, this.#buffer);
     this.#intake.ended.then(
       () => this.#end(undefined),
       (error: unknown) => this.#end(error),
     );
     this.#signal?.addEventListener("abort", this.#onAbort, { once: true });
+    caller.ending.addEventListener("abort", this.#onClose, { once: true });
   }
 
   /** Fulfilled when the server has accepted it. Not necessary to wait for. */
@@ -125,6 +128,7 @@ export class Subscription implements AsyncIterableIterator<Delivery>, AsyncDispo
     this.#done = true;
     if (error !== undefined) this.#failure = { error };
     this.#signal?.removeEventListener("abort", this.#onAbort);
+    this.#caller.ending.removeEventListener("abort", this.#onClose);
     this.#buffer.close();
     this.#intake.stop();
     this.#wake();

@@ -1,5 +1,6 @@
 /** Topics: every message goes to all who subscribe, and into the backlog of every durable subscription. */
 import type { Caller, CallOptions } from "./caller.js";
+import { given } from "./check.js";
 import { count, hex, type Message, messageInit, optionalDate, type Payload, repeatOf } from "./convert.js";
 import { TopicService } from "./gen/boltq/topic/v1/topic_pb.js";
 import { pages } from "./pages.js";
@@ -78,7 +79,7 @@ export class Topics {
    * Fails with `SUBSCRIPTION_REPLACED` if somebody else takes it over.
    */
   subscribe(topic: string, options: TopicSubscribeOptions = {}): ServerItems<TopicMessage> {
-    const { subscription = "", durable = false, maxInFlight = 0, onDropped, onRestart, signal } = options;
+    const { subscription = "", durable = false, maxInFlight = 0, onDropped, onRestart, signal } = given(options);
     return serverItems(
       this.#caller,
       {

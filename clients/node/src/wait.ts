@@ -1,5 +1,13 @@
 /** Waiting that can be given up, and that keeps no process alive by mistake. */
 
+/** The longest time that a timer of Node takes; a longer one ends at once. */
+const TIMER_MS_MAX = 0x7fff_ffff;
+
+/** Milliseconds as a timer takes them: some weeks at most. */
+export function timerMs(ms: number): number {
+  return Math.min(ms, TIMER_MS_MAX);
+}
+
 /** Resolves after so many milliseconds; rejects with the reason of the signal when that comes first. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -10,7 +18,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", onAbort);
       resolve();
-    }, ms);
+    }, timerMs(ms));
     const onAbort = (): void => {
       clearTimeout(timer);
       reject(signal?.reason);

@@ -6,13 +6,13 @@
  * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
  */
 import type { Caller } from "./caller.js";
-import { callable, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
+import { callable, given, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
 import { BoltqError, closed } from "./errors.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type NackOptions, type Settling } from "./received.js";
 import { BUFFERED_BYTES_DEFAULT, sizeOf } from "./subscription.js";
-import { Deferred } from "./wait.js";
+import { Deferred, timerMs } from "./wait.js";
 
 const CONCURRENCY_DEFAULT = 10;
 const LEASE_MS_DEFAULT = 30_000;
@@ -59,6 +59,11 @@ export interface WorkerOptions {
    * throws then, and nobody has asked for {@link Worker.finished}, that failure is an unhandled rejection, which ends a process.
    */
   readonly onError?: ((error: unknown, delivery: Delivery | undefined) => void) | undefined;
+  /**
+   * Milliseconds that handlers have to end when the worker is stopped, by {@link Worker.stop} or with its client. Default 30 s; 0: what runs is
+   * given back at once.
+   */
+  readonly stopTimeoutMs?: number | undefined;
   /** Stops the worker, as {@link Worker.stop} does. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -76,8 +81,15 @@ function check(queue: string, options: WorkerOptions): void {
   optionalMilliseconds(options.leaseMs, "leaseMs");
   optionalMilliseconds(options.maxLeaseMs, "maxLeaseMs");
   optionalMilliseconds(options.outageMs, "outageMs");
+  optionalMilliseconds(options.stopTimeoutMs, "stopTimeoutMs");
   if (typeof options.nackDelayMs !== "function") optionalMilliseconds(options.nackDelayMs, "nackDelayMs");
   if (options.onError !== undefined) callable(options.onError, "onError");
+}
+
+/** How something is ended. */
+export interface StopOptions {
+  /** Milliseconds to wait for what has begun. */
+  readonly timeoutMs?: number | undefined;
 }
 
 /** What has become of the messages of a worker that was stopped. */
@@ -128,11 +140,16 @@ export class Worker implements AsyncDisposable {
   #watched = false;
   #stream = 0;
   #room: Deferred<void> | undefined;
-  #quiet: Deferred<void> | undefined;
+  /** Fulfilled when a worker that was stopped has no job left, or no time. */
+  readonly #quiet = new Deferred<void>();
+  #stopTimer: NodeJS.Timeout | undefined;
+  /** Whether it has ended, however that was. */
+  #over = false;
   #stopped: Promise<StopResult> | undefined;
 
   /** For the client itself. @internal */
-  constructor(caller: Caller, settling: Settling, queue: string, handler: Handler, options: WorkerOptions) {
+  constructor(caller: Caller, settling: Settling, queue: string, handler: Handler, asked: WorkerOptions) {
+    const options = given(asked);
     check(queue, options);
     this.#handler = handler;
     this.#options = options;
@@ -148,14 +165,14 @@ export class Worker implements AsyncDisposable {
     };
     this.#intake = new Intake(
       caller,
-      { queue, maxInFlight, leaseMs: this.#leaseMs, outageMs: options.outageMs },
+      { queue, maxInFlight, leaseMs: this.#leaseMs, outageMs: options.outageMs, patient: true },
       owner,
     );
     this.#intake.ended.then(
       () => this.#finished.resolve(),
       (error: unknown) => this.#failed(error),
     );
-    this.#extending = setInterval(() => this.#extend(), this.#leaseMs / 2);
+    this.#extending = setInterval(() => this.#extend(), timerMs(this.#leaseMs / 2));
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
   }
 
@@ -181,9 +198,17 @@ export class Worker implements AsyncDisposable {
   /**
    * Begins no more handlers, and waits for those that run and for their settlements. What has not ended in time is told so by its signal,
    * and released: it is ready for others at once, without a failed attempt.
+   *
+   * `timeoutMs`: how long, instead of {@link WorkerOptions.stopTimeoutMs}. Called again with one, it counts anew: 0 ends a stop that takes
+   * too long.
    */
-  stop(options: { readonly timeoutMs?: number } = {}): Promise<StopResult> {
-    this.#stopped ??= this.#stop(options.timeoutMs ?? STOP_MS_DEFAULT);
+  stop(options: StopOptions = {}): Promise<StopResult> {
+    const { timeoutMs } = given(options);
+    optionalMilliseconds(timeoutMs, "timeoutMs");
+    if (this.#stopped === undefined || timeoutMs !== undefined) {
+      this.#limitStop(timeoutMs ?? this.#options.stopTimeoutMs ?? STOP_MS_DEFAULT);
+    }
+    this.#stopped ??= this.#stop();
     return this.#stopped;
   }
 
@@ -191,9 +216,9 @@ export class Worker implements AsyncDisposable {
     await this.stop();
   }
 
-  async #stop(timeoutMs: number): Promise<StopResult> {
+  async #stop(): Promise<StopResult> {
     const dropped = this.#dropWaiting();
-    await this.#whenQuiet(timeoutMs);
+    if (this.#jobs.size > 0) await this.#quiet.promise;
     const left = this.#jobs.size;
     this.#endAll(closed("worker"));
     await this.#intake.ended.catch(() => undefined);
@@ -221,7 +246,9 @@ export class Worker implements AsyncDisposable {
   }
 
   #endAll(reason: unknown): void {
+    this.#over = true;
     clearInterval(this.#extending);
+    clearTimeout(this.#stopTimer);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
     this.#dropWaiting();
     for (const job of this.#jobs.values()) job.controller.abort(reason);
@@ -230,13 +257,15 @@ export class Worker implements AsyncDisposable {
     this.#makeRoom();
   }
 
-  /** Fulfilled when no job is left, or after some time. */
-  #whenQuiet(timeoutMs: number): Promise<void> {
-    if (this.#jobs.size === 0) return Promise.resolve();
-    this.#quiet = new Deferred();
-    const { promise, resolve } = this.#quiet;
-    const timer = setTimeout(() => resolve(), timeoutMs);
-    return promise.finally(() => clearTimeout(timer));
+  #limitStop(timeoutMs: number): void {
+    if (this.#over) return;
+    clearTimeout(this.#stopTimer);
+    this.#stopTimer = setTimeout(() => this.#quiet.resolve(), timerMs(timeoutMs));
+  }
+
+  /** Called when a job is gone. */
+  #maybeQuiet(): void {
+    if (this.#stopped !== undefined && this.#jobs.size === 0) this.#quiet.resolve();
   }
 
   #take(deliveries: readonly WireDelivery[]): void {
@@ -296,7 +325,7 @@ export class Worker implements AsyncDisposable {
     this.#begin();
     if (!job.controller.signal.aborted) await this.#settle(job, settle);
     if (this.#jobs.get(job.id) === job) this.#jobs.delete(job.id);
-    if (this.#jobs.size === 0) this.#quiet?.resolve();
+    this.#maybeQuiet();
   }
 
   async #settle(job: Job, settle: () => Promise<void>): Promise<void> {
@@ -320,7 +349,7 @@ export class Worker implements AsyncDisposable {
     const { nackDelayMs } = this.#options;
     if (typeof nackDelayMs !== "function") return { delayMs: nackDelayMs };
     try {
-      return { delayMs: nackDelayMs(job.delivery, error) };
+      return { delayMs: nackDelayMs(job.delivery, error) ?? undefined };
     } catch (wrong) {
       this.#report(wrong, job);
       return {};
@@ -361,7 +390,7 @@ export class Worker implements AsyncDisposable {
     this.#jobs.delete(job.id);
     this.#waiting = this.#waiting.filter((other) => other !== job);
     if (job.state === "waiting") this.#waitingBytes -= job.bytes;
-    if (this.#jobs.size === 0) this.#quiet?.resolve();
+    this.#maybeQuiet();
   }
 
   #broken(): void {

@@ -47,7 +47,7 @@ const NO_MESSAGES: readonly [string, unknown][] = [
   ["payload", { payload: null }],
   ["payload", { payload: { length: 3 } }],
   ["headers", { payload: "x", headers: "a=b" }],
-  ["headers", { payload: "x", headers: null }],
+  ["message", ["x"]],
   ['headers["n"]', { payload: "x", headers: { n: 1 } }],
   ['headers["n"]', { payload: "x", headers: { n: undefined } }],
   ["contentType", { payload: "x", contentType: 1 }],
@@ -162,6 +162,11 @@ test("other arguments are checked, too", async () => {
   assert.throws(() => connect({ addresses: wrong([5]) }), names("addresses"));
   assert.throws(() => connect({ apiKey: wrong(5) }), names("apiKey"));
   assert.throws(() => connect({ token: wrong(5) }), names("token"));
+  assert.throws(() => connect({ tls: wrong(5) }), names("tls"));
+  assert.throws(() => connect({ tls: { ca: wrong(5) } }), names("tls.ca"));
+  assert.throws(() => connect({ onRetry: wrong(5) }), names("onRetry"));
+  await assert.rejects(client.queues.reschedule("0".repeat(32), wrong({})), names("delayMs"));
+  await assert.rejects(client.queues.reschedule("0".repeat(32), wrong({ deliverAt: "soon" })), names("deliverAt"));
 });
 
 test("a name that is chosen from a few is one of them", async () => {
@@ -171,8 +176,78 @@ test("a name that is chosen from a few is one of them", async () => {
     for await (const exchange of client.exchanges.list()) assert.notEqual(exchange.name, name);
   }
   const queue = unique("overflow");
-  for (const overflow of ["reject", null, 1]) {
+  for (const overflow of ["reject", 1]) {
     await assert.rejects(client.queues.create(queue, { overflow: wrong(overflow) }), names("overflow"));
     assert.throws(() => client.publisher(queue, { ackLevel: wrong(overflow) }), names("ackLevel"));
   }
+});
+
+describe("what is null", () => {
+  test("is as if it were left out, as a whole and within", async () => {
+    const queue = unique("null");
+    const none = wrong<undefined>(null);
+    const plain = { headers: none, contentType: none, priority: none, delayMs: none, ttlMs: none, orderingKey: none };
+    await client.publish(queue, { payload: "1", idempotencyKey: none, ...plain }, none);
+    await client.publish(queue, "2", { timeoutMs: none, signal: none });
+    await client.publishMany(queue, ["3"], wrong(null));
+    await client.publishMany(queue, ["4"], { maxInFlight: none, ackLevel: none });
+    const publisher = client.publisher(queue, wrong(null));
+    await publisher.publish("5", wrong(null));
+    await publisher.close();
+    for (const options of [null, { maxMessages: null, waitMs: null, leaseMs: null }]) {
+      const [delivery] = await client.consume(queue, wrong(options));
+      await delivery?.nack(wrong(options === null ? null : { delayMs: null, deadLetter: null }));
+    }
+    const [delivery] = await client.consume(queue);
+    await client.nack([delivery?.token ?? new Uint8Array(0)], wrong(null), wrong(null));
+    for (const options of [null, { maxInFlight: null, leaseMs: null, maxBufferedBytes: null, signal: null }]) {
+      for await (const each of client.subscribe(queue, wrong(options))) {
+        await each.ack();
+        break;
+      }
+    }
+    for (const options of [null, { concurrency: null, onError: null, nackDelayMs: null, stopTimeoutMs: null }]) {
+      await client.worker(queue, () => undefined, wrong(options)).stop(wrong(null));
+    }
+    await client.queues.update(queue, { maxRetry: 1 });
+    assert.deepEqual((await client.queues.update(queue, { maxRetry: none })).settings, {});
+    await client.queues.get(queue, wrong({ linearizable: null }));
+    await client.queues.peek(queue, wrong(null));
+    for await (const { name } of client.queues.list(wrong(null))) assert.ok(name !== "");
+    await client.queues.delete(queue, wrong({ ifEmpty: null }));
+    const exchange = unique("null");
+    await client.exchanges.declare(exchange, "DIRECT", { alternateExchange: none, durable: none });
+    await client.exchanges.bind(exchange, queue, wrong(null), wrong(null));
+    await client.kv.set("null", "1", wrong(null));
+    await client.kv.set("null", "1", { ttlMs: none, ifAbsent: none });
+    await client.kv.delete("null", wrong({ ifVersion: null }));
+    await client.kv.watch(wrong(null)).close();
+    await client.topics.publish(unique("null"), "x", wrong(null));
+    await client.topics.subscribe(unique("null"), wrong(null)).close();
+    await client.admin.stats(wrong(null));
+    for (const options of [null, { tls: null, token: null, apiKey: null, addresses: null, onRetry: null }]) {
+      await connect(wrong(options)).close(wrong(null));
+    }
+    await testbed.connect({ tls: wrong({ ca: null }) }).close();
+  });
+
+  test("is refused by name where something is wanted", async () => {
+    assert.throws(() => client.worker("q", wrong(null)), names("handler"));
+    await assert.rejects(client.kv.set(wrong(null), "x"), names("key"));
+    await assert.rejects(client.kv.set("k", wrong(null)), names("value"));
+    await assert.rejects(client.queues.reschedule("0".repeat(32), wrong(null)), names("delayMs"));
+  });
+
+  test("is not what options are that are something else", async () => {
+    const wrongs = [7, "x", true, []].map((each) => wrong<object>(each));
+    for (const each of wrongs) {
+      assert.throws(() => connect(each), names("options"));
+      assert.throws(() => client.subscribe("q", each), names("options"));
+      await assert.rejects(client.publish("q", "x", each), names("options"));
+      await assert.rejects(client.consume("q", each), names("options"));
+      await assert.rejects(client.queues.get("q", each), names("options"));
+      await assert.rejects(client.queues.create("q", each), names("settings"));
+      await assert.rejects(client.exchanges.bind("x", "q", each), names("binding"));
+    }
+  });
 });

@@ -42,6 +42,8 @@ type endpoint struct {
 // until that fails.
 type endpoints struct {
 	dial []grpc.DialOption
+	// answered is set once any server has answered a call.
+	answered atomic.Bool
 
 	mu         sync.Mutex
 	configured []*endpoint
@@ -151,6 +153,15 @@ func (e *endpoints) hint(leader string) *endpoint {
 	}
 	e.hinted = append(e.hinted, hinted)
 	return hinted
+}
+
+// given has the addresses that the application gave.
+func (e *endpoints) given() []string {
+	addresses := make([]string, len(e.configured))
+	for index, endpoint := range e.configured {
+		addresses[index] = endpoint.address
+	}
+	return addresses
 }
 
 // others says whether there is more than one address to ask.

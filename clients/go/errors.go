@@ -38,6 +38,10 @@ type Error struct {
 	atOnce bool
 	// leader is the messaging address of the node to ask instead; empty if it is not known.
 	leader string
+	// from is the address of the node that was asked, if the call failed on its way.
+	from string
+	// wrongServer is set if something else answers at the address than a server, or TLS is spoken by one side only.
+	wrongServer bool
 	// cause is what ended the retries, or the failure of another package.
 	cause error
 }
@@ -77,7 +81,7 @@ func (e *Error) Is(target error) bool {
 	case code:
 		return e.Code == codes.Code(target)
 	default:
-		return target == ErrOutcomeUnknown && e.OutcomeUnknown
+		return target == ErrOutcomeUnknown && e.OutcomeUnknown || target == ErrWrongServer && e.wrongServer
 	}
 }
 
@@ -127,6 +131,8 @@ var (
 var (
 	// ErrOutcomeUnknown stands for every failure after which the call may have been carried out.
 	ErrOutcomeUnknown = errors.New("boltq: the outcome is unknown")
+	// ErrWrongServer: something answers at the address, and it is no server of BoltQ, or TLS is spoken by one side only.
+	ErrWrongServer = errors.New("boltq: no server of BoltQ")
 	// ErrClosed is returned by everything that belongs to a Client or Publisher that was closed.
 	ErrClosed = errors.New("boltq: closed")
 	// ErrDrainTimeout is returned by Worker.Run if handlers did not end in time.

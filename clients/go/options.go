@@ -63,6 +63,9 @@ func WithToken(token string) Option {
 // as that is good, and may be called by many goroutines at a time.
 func WithTokenSource(source func(context.Context) (string, error)) Option {
 	return func(o *options) error {
+		if source == nil {
+			return errors.New("boltq: the source of tokens is nil")
+		}
 		o.shown = "token"
 		o.credentials = func(ctx context.Context) (map[string]string, error) {
 			token, err := source(ctx)
@@ -128,7 +131,8 @@ func (o *options) needTLS() *tls.Config {
 	return o.tls
 }
 
-// WithConnectTimeout bounds one attempt to connect to one address. Default 5 s.
+// WithConnectTimeout bounds one attempt to connect to one address, and all of them together as long as no server has ever
+// answered this client: its calls fail then, and do not wait as long as they may take. Workers wait for ever. Default 5 s.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(o *options) error {
 		if timeout <= 0 {
@@ -184,6 +188,9 @@ func WithGeneratedKeys(generate bool) Option {
 // WithLogger logs lost connections, and what handlers of workers did wrong. Default: nothing is logged.
 func WithLogger(logger *slog.Logger) Option {
 	return func(o *options) error {
+		if logger == nil {
+			logger = slog.New(slog.DiscardHandler)
+		}
 		o.logger = logger
 		return nil
 	}

@@ -151,7 +151,7 @@ func (s *publishStream) run() *Error {
 		// Nothing is on its way.
 		return passing("another node leads")
 	default:
-		return p.client.failure(p.life, endpoint, err, sent.Load())
+		return s.pace.judge(p.client.failure(p.life, endpoint, err, sent.Load()))
 	}
 }
 
@@ -288,6 +288,7 @@ func (s *publishStream) receive(stream publishClient) error {
 		if err != nil {
 			return err
 		}
+		s.publisher.client.endpoints.answered.Store(true)
 		s.answered(response)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,9 +37,10 @@ func (c *Client) retry(ctx context.Context, how repeat, call func(context.Contex
 		attempt, sent := watchSent(ctx)
 		err = call(attempt, endpoint.conn)
 		if err == nil {
+			c.endpoints.answered.Store(true)
 			return nil
 		}
-		failure := c.failure(ctx, endpoint, err, sent.Load())
+		failure := pace.judge(c.failure(ctx, endpoint, err, sent.Load()))
 		unknown = unknown || failure.OutcomeUnknown
 		failure.OutcomeUnknown = unknown
 		if !failure.repeats || (how == ifNotApplied && failure.OutcomeUnknown) {
@@ -59,6 +61,9 @@ func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bo
 		refused.Message = fmt.Sprintf("the %s that was shown is none of this server's, or not any more", c.options.shown)
 		failure = &refused
 	}
+	if failure.Reason != "" {
+		c.endpoints.answered.Store(true)
+	}
 	if errors.Is(context.Cause(ctx), ErrClosed) {
 		return failure.because(ErrClosed)
 	}
@@ -70,7 +75,13 @@ func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bo
 		c.endpoints.failed(from, "")
 		return failure.because(context.DeadlineExceeded)
 	}
+	if !c.endpoints.answered.Load() {
+		if explained := c.explained(ctx, from, failure); explained != failure {
+			failure, sent = explained, false
+		}
+	}
 	if failure.repeats && failure.Code == codes.Unavailable || failure.transportFailed() {
+		failure.from = from.address
 		moved := c.endpoints.failed(from, failure.leader)
 		// Somewhere else it may succeed at once: the node that was named, or any other one than one that is not there.
 		failure.atOnce = moved && (failure.leader != "" || !sent)
@@ -82,17 +93,45 @@ func (c *Client) failure(ctx context.Context, from *endpoint, err error, sent bo
 	return failure
 }
 
+// explained is a failure with what is probably wrong with the address, if that can be told. No server has answered before.
+func (c *Client) explained(ctx context.Context, from *endpoint, failure *Error) *Error {
+	explained := *failure
+	switch {
+	case failure.Code == codes.Unimplemented && failure.Reason == "":
+		explained.Message = fmt.Sprintf("%s does not know this call: it is no server of BoltQ, or one of an older version (%s)",
+			from.address, failure.Message)
+		return &explained
+	case !failure.transportFailed() || strings.Contains(failure.Message, "while dialing"):
+		return failure
+	case strings.Contains(failure.Message, "ALPN"):
+		explained.Message = httpOnly(from.address)
+	default:
+		explained.Message = strangerAt(ctx, from.address, c.options.tls != nil, c.options.connectTimeout)
+	}
+	if explained.Message == "" {
+		return failure
+	}
+	explained.wrongServer, explained.OutcomeUnknown = true, false
+	return &explained
+}
+
 // pace is the time between the attempts of one call, or to keep one stream up.
 type pace struct {
 	min, max time.Duration
 	// end is when it gives up; zero: never.
 	end      time.Time
 	failures int
+	// endpoints and unreached are for a client that no server has answered.
+	endpoints *endpoints
+	unreached unreached
 }
 
 // newPace gives up after a time; a negative time is none.
 func (c *Client) newPace(timeout time.Duration) *pace {
-	p := &pace{min: c.options.backoffMin, max: c.options.backoffMax}
+	p := &pace{
+		min: c.options.backoffMin, max: c.options.backoffMax,
+		endpoints: c.endpoints, unreached: unreached{limit: c.options.connectTimeout},
+	}
 	if timeout >= 0 {
 		p.end = time.Now().Add(timeout)
 	}
@@ -106,7 +145,21 @@ var errRetryTimeout = errors.New("the time for repeating it is over")
 const forever = -1
 
 // reset begins anew, after a success.
-func (p *pace) reset() { p.failures = 0 }
+func (p *pace) reset() {
+	p.failures = 0
+	p.unreached.reset()
+}
+
+// judge returns the failure to go on with: if no server has ever answered and waiting is of no use, one that is not repeated.
+func (p *pace) judge(failure *Error) *Error {
+	if failure.from == "" || p.endpoints.answered.Load() {
+		return failure
+	}
+	if verdict := p.unreached.note(p.endpoints.given(), failure); verdict != nil {
+		return verdict
+	}
+	return failure
+}
 
 // next is how long to wait now: full jitter, so that clients which failed together do not come back together.
 func (p *pace) next() time.Duration {
@@ -126,7 +179,7 @@ func (p *pace) wait(ctx context.Context, failure *Error) error {
 		p.failures++
 		return ctx.Err()
 	}
-	pause := failure.retryAfter + p.next()
+	pause := p.unreached.bound(failure.retryAfter + p.next())
 	until := time.Now().Add(pause)
 	if deadline, ok := ctx.Deadline(); ok && until.After(deadline) {
 		return context.DeadlineExceeded

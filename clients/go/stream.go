@@ -136,6 +136,7 @@ func (s *Stream[T]) connect() error {
 			}
 		}
 		if err == nil {
+			s.client.endpoints.answered.Store(true)
 			return nil
 		}
 		if err := s.broke(err); err != nil {
@@ -147,7 +148,7 @@ func (s *Stream[T]) connect() error {
 // broke is told why a stream of gRPC ended, and waits until it is time for another one. The error is final.
 func (s *Stream[T]) broke(err error) error {
 	s.stop()
-	failure := s.client.streamFailure(s.ctx, s.endpoint, err)
+	failure := s.pace.judge(s.client.streamFailure(s.ctx, s.endpoint, err))
 	if !failure.repeats {
 		return failure
 	}

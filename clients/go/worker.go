@@ -114,6 +114,9 @@ func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) 
 // again; [ErrClosed] if the client was closed before that, which leaves what is not settled to come again; or the failure
 // that does not pass and ended the work.
 func (w *Worker) Run(ctx context.Context) error {
+	if w.handler == nil {
+		return refused("", "the handler of the worker for queue %q is nil", w.queue)
+	}
 	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBytes)}
 	// What is on its way outlives the context, until it is finished.
 	life, end := w.client.bound(context.WithoutCancel(ctx))
@@ -202,6 +205,8 @@ const interruptedGrace = 5 * time.Second
 // receive takes deliveries until the context ends or a failure does not pass.
 func (r *workerRun) receive(ctx context.Context) error {
 	pace := r.client.newPace(forever)
+	// A worker waits for its server also if that is not there yet.
+	pace.unreached.limit = forever
 	how := consuming{lease: r.lease, maxInFlight: r.concurrency + r.prefetch}
 	for {
 		endpoint, err := r.client.endpoints.pick()
@@ -216,6 +221,7 @@ func (r *workerRun) receive(ctx context.Context) error {
 			deliveries, err = r.client.deliveries(r.queue, response.GetDeliveries()), failed
 			if err == nil {
 				pace.reset()
+				r.client.endpoints.answered.Store(true)
 				err = r.take(ctx, deliveries)
 			}
 		}
@@ -225,7 +231,7 @@ func (r *workerRun) receive(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		failure := r.client.streamFailure(ctx, endpoint, err)
+		failure := pace.judge(r.client.streamFailure(ctx, endpoint, err))
 		if !failure.repeats {
 			return failure
 		}

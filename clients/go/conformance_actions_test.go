@@ -160,6 +160,7 @@ var topicActions = map[string]action{
 		published, err := c.PublishTopic(ctx, a.text("topic"), a.message())
 		return object{"message_id": published.ID.String(), "durable_subscriptions": published.DurableSubscriptions}, err
 	}),
+	"topic.publish_many": simple(publishMany),
 	"topic.subscriptions": simple(func(ctx context.Context, c *boltq.Client, a arguments) (any, error) {
 		return answer[[]any]("subscriptions")(all(c.Subscriptions(ctx, a.text("topic")), func(s *topicv1.Subscription) any {
 			return object{"subscription": s.Subscription, "queue": s.Queue, "backlog": s.Backlog}

@@ -20,8 +20,16 @@ type progress struct {
 	stop    atomic.Bool
 }
 
+// publisherOf is one for the topic or queue that a step names.
+func publisherOf(c *boltq.Client, a arguments) *boltq.Publisher {
+	if a.has("topic") {
+		return c.NewTopicPublisher(a.text("topic"))
+	}
+	return c.NewPublisher(a.text("queue"))
+}
+
 func publishMany(ctx context.Context, c *boltq.Client, a arguments) (any, error) {
-	publisher := c.NewPublisher(a.text("queue"))
+	publisher := publisherOf(c, a)
 	var confirms []*boltq.Confirm
 	for _, one := range a["messages"].([]any) {
 		confirm, err := publisher.Publish(ctx, message(one))
@@ -47,7 +55,7 @@ func publishMany(ctx context.Context, c *boltq.Client, a arguments) (any, error)
 }
 
 func manyPublish(ctx context.Context, r *run, a arguments, progress *progress) (any, error) {
-	publisher := r.client.NewPublisher(a.text("queue"))
+	publisher := publisherOf(r.client, a)
 	var waiting sync.WaitGroup
 	var failed atomic.Int64
 	count := a.number("count")

@@ -94,6 +94,7 @@ func TestAServerOfHTTPIsNoServerOfBoltQ(t *testing.T) {
 
 func TestTLSOnOneSideOnlyIsSaid(t *testing.T) {
 	secure := sharedTestbed(t, "--storage", "memory", "--tls")
+	isWrong(t, secure.Nodes[0].Admin, httpText, insecureTLS())
 	isWrong(t, secure.addresses(), "speaks TLS, and this client does not")
 	isWrong(t, single(t).addresses(), "does not speak TLS, and this client does", insecureTLS())
 }

@@ -46,18 +46,20 @@ func WithMaxPending(messages, bytes int) PublisherOption {
 	return func(p *Publisher) { p.budget = newBudget(max(1, messages), max(1, bytes)) }
 }
 
-// WithAckLevel says how much confirmations wait for.
+// WithAckLevel says how much confirmations wait for. Topics know AckQuorum alone.
 func WithAckLevel(level AckLevel) PublisherOption {
 	return func(p *Publisher) { p.level = level }
 }
 
-// Publisher publishes a stream of messages to one queue. Each is confirmed by itself; many are on their way at a time, so
+// Publisher publishes a stream of messages to one queue or topic. Each is confirmed by itself; many are on their way at a time, so
 // it is much quicker than one Publish after the other. When the connection breaks, or another node leads, it sends again
 // what was not confirmed, with keys that keep the server from storing a message twice. Messages with an ordering key
 // keep their order through that. Use it from any number of goroutines, and Close it.
 type Publisher struct {
 	client *Client
-	queue  string
+	// name is that of the queue or topic.
+	name   string
+	target target
 	level  AckLevel
 	budget *budget
 
@@ -120,9 +122,19 @@ func failed(err error) *Confirm {
 
 // NewPublisher makes a publisher for a queue. It opens its stream with the first message.
 func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher {
+	return c.newPublisher(queue, func(p *Publisher) target { return toQueue{queue, p.level} }, opts)
+}
+
+// NewTopicPublisher makes a publisher for a topic. Messages without an idempotency key get one, as those for a queue do, so that what a
+// broken connection left open is sent again and comes once.
+func (c *Client) NewTopicPublisher(topic string, opts ...PublisherOption) *Publisher {
+	return c.newPublisher(topic, func(*Publisher) target { return toTopic{topic} }, opts)
+}
+
+func (c *Client) newPublisher(name string, targetOf func(*Publisher) target, opts []PublisherOption) *Publisher {
 	p := &Publisher{
 		client: c,
-		queue:  queue,
+		name:   name,
 		level:  AckQuorum,
 		budget: newBudget(10_000, 16<<20),
 		wake:   make(chan struct{}, 1),
@@ -131,6 +143,7 @@ func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher 
 	for _, option := range opts {
 		option(p)
 	}
+	p.target = targetOf(p)
 	p.life, p.end = context.WithCancelCause(c.life)
 	go p.run()
 	return p
@@ -140,8 +153,11 @@ func (c *Client) NewPublisher(queue string, opts ...PublisherOption) *Publisher 
 // context is for the waiting alone. The message must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, message Message) (*Confirm, error) {
 	confirm := &Confirm{done: make(chan struct{}), message: message.wire(), since: time.Now()}
-	if !utf8.ValidString(p.queue) {
-		return nil, notText("queue")
+	if !utf8.ValidString(p.name) {
+		return nil, notText(p.target.what())
+	}
+	if _, topic := p.target.(toTopic); topic && p.level != AckQuorum {
+		return nil, refused("", "publishes to topics are confirmed by a majority of the nodes; WithAckLevel is for queues")
 	}
 	if err := checkText(confirm.message); err != nil {
 		return nil, err

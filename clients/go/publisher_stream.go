@@ -7,10 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 	typev1 "github.com/boltq/boltq/clients/go/gen/boltq/type/v1"
 )
 
@@ -139,7 +137,7 @@ func (s *publishStream) run() *Error {
 	defer cancel()
 	attempt, sent := watchSent(ctx)
 	s.turn = make(chan struct{}, 1)
-	stream, err := queues(endpoint.conn).PublishStream(attempt)
+	stream, err := p.target.open(attempt, endpoint.conn)
 	if err == nil {
 		err = s.exchange(ctx, stream)
 	}
@@ -155,10 +153,8 @@ func (s *publishStream) run() *Error {
 	}
 }
 
-type publishClient = grpc.BidiStreamingClient[queuev1.PublishStreamRequest, queuev1.PublishStreamResponse]
-
 // exchange sends and receives until both are done.
-func (s *publishStream) exchange(ctx context.Context, stream publishClient) error {
+func (s *publishStream) exchange(ctx context.Context, stream confirming) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	received := make(chan error, 1)
@@ -168,26 +164,22 @@ func (s *publishStream) exchange(ctx context.Context, stream publishClient) erro
 		cancel()
 		received <- err
 	}()
-	queue := s.publisher.queue
 	for {
 		next := s.next(ctx)
 		if next == nil {
 			break
 		}
-		request := &queuev1.PublishStreamRequest{Queue: queue, AckLevel: queuev1.AckLevel(s.publisher.level)}
-		request.Messages = make([]*typev1.Message, len(next.confirms))
+		messages := make([]*typev1.Message, len(next.confirms))
 		for index, confirm := range next.confirms {
-			request.Messages[index] = confirm.message
+			messages[index] = confirm.message
 		}
-		// It was named in the first request.
-		queue = ""
-		if stream.Send(request) != nil {
+		if stream.send(messages) != nil {
 			// The receiver has the reason.
 			break
 		}
 	}
 	// It fails only if the stream has failed, which the receiver tells.
-	_ = stream.CloseSend()
+	_ = stream.closeSend()
 	err := <-received
 	if err == nil && s.reopened() {
 		return errReopen
@@ -276,9 +268,9 @@ func (s *publishStream) take() (next *batch, pause time.Duration, ended bool) {
 }
 
 // receive settles batches until the stream ends.
-func (s *publishStream) receive(stream publishClient) error {
+func (s *publishStream) receive(stream confirming) error {
 	for {
-		response, err := stream.Recv()
+		answer, err := stream.receive()
 		if errors.Is(err, io.EOF) {
 			if len(s.onTheirWay()) > 0 {
 				return passing("the stream ended before all was answered")
@@ -289,12 +281,12 @@ func (s *publishStream) receive(stream publishClient) error {
 			return err
 		}
 		s.publisher.client.endpoints.answered.Store(true)
-		s.answered(response)
+		s.answered(answer)
 	}
 }
 
 // answered settles the oldest batch that is on its way.
-func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
+func (s *publishStream) answered(answer answered) {
 	s.mu.Lock()
 	if len(s.sent) == 0 {
 		s.mu.Unlock()
@@ -305,9 +297,9 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 	s.sent = s.sent[1:]
 	s.mu.Unlock()
 
-	failures := make(map[int]*queuev1.PublishFailure, len(response.Failures))
-	for _, failure := range response.Failures {
-		failures[int(failure.Index)] = failure
+	failures := make(map[int]messageFailure, len(answer.failures))
+	for _, failure := range answer.failures {
+		failures[failure.index] = failure
 	}
 	var again []*Confirm
 	for index, confirm := range batch.confirms {
@@ -318,8 +310,8 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 			continue
 		}
 		var id MessageID
-		if index < len(response.MessageIds) {
-			id = messageID(response.MessageIds[index])
+		if index < len(answer.ids) {
+			id = messageID(answer.ids[index])
 		}
 		s.publisher.resolve(confirm, id, nil)
 	}
@@ -341,14 +333,14 @@ func (s *publishStream) answered(response *queuev1.PublishStreamResponse) {
 }
 
 // refused decides about one message of a batch that was refused: whether it is to be sent again.
-func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) bool {
+func (s *publishStream) refused(confirm *Confirm, told messageFailure) bool {
 	p := s.publisher
-	failure := &Error{Code: codeOf(told), Reason: told.Reason, Message: told.Message, retriable: told.Retriable}
-	failure.repeats = told.Retriable && !forApplications[told.Reason]
+	failure := &Error{Code: codeOf(told), Reason: told.reason, Message: told.message, retriable: told.retriable}
+	failure.repeats = told.retriable && !forApplications[told.reason]
 	failure.OutcomeUnknown = failure.retriable && failure.outcomeUnknown()
 	confirm.unknown = confirm.unknown || failure.OutcomeUnknown
 	chosen := confirm.message.IdempotencyKey != "" && !confirm.generated
-	if told.Reason == reasonKeysFull && !chosen && !confirm.leftOut && !confirm.unknown {
+	if told.reason == reasonKeysFull && !chosen && !confirm.leftOut && !confirm.unknown {
 		if confirm.generated {
 			p.client.restKeys()
 		}
@@ -362,7 +354,7 @@ func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if told.Reason == reasonNotLeader {
+	if told.reason == reasonNotLeader {
 		// A stream is passed on to the leader when it is opened, and not later.
 		s.reopen = true
 	}
@@ -373,11 +365,11 @@ func (s *publishStream) refused(confirm *Confirm, told *queuev1.PublishFailure) 
 }
 
 // codeOf is the status code that a call would have had for the reason of a single message.
-func codeOf(failure *queuev1.PublishFailure) codes.Code {
+func codeOf(failure messageFailure) codes.Code {
 	switch {
-	case failure.Reason == "QUEUE_FULL" || failure.Reason == "STORAGE_FULL" || failure.Reason == reasonKeysFull:
+	case failure.reason == "QUEUE_FULL" || failure.reason == "STORAGE_FULL" || failure.reason == reasonKeysFull:
 		return codes.ResourceExhausted
-	case failure.Retriable:
+	case failure.retriable:
 		return codes.Unavailable
 	default:
 		return codes.InvalidArgument

@@ -103,7 +103,7 @@ func (c *Client) explained(ctx context.Context, from *endpoint, failure *Error) 
 		return &explained
 	case !failure.transportFailed() || strings.Contains(failure.Message, "while dialing"):
 		return failure
-	case strings.Contains(failure.Message, "ALPN"):
+	case strings.Contains(failure.Message, "ALPN") || strings.Contains(failure.Message, "no application protocol"):
 		explained.Message = httpOnly(from.address)
 	default:
 		explained.Message = strangerAt(ctx, from.address, c.options.tls != nil, c.options.connectTimeout)

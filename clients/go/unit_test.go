@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 	typev1 "github.com/boltq/boltq/clients/go/gen/boltq/type/v1"
 )
 
@@ -335,7 +334,7 @@ func TestAnAttemptOfWhichNobodyKnowsLeavesTheOutcomeOpen(t *testing.T) {
 	publisher := client.NewPublisher("jobs")
 	defer publisher.abandon(ErrClosed)
 	stream := &publishStream{publisher: publisher, pace: client.newPace(forever)}
-	full := &queuev1.PublishFailure{Reason: reasonKeysFull, Retriable: true}
+	full := messageFailure{reason: reasonKeysFull, retriable: true}
 	fresh := func(unknown bool) *Confirm {
 		publisher.mu.Lock()
 		publisher.outstanding++
@@ -380,7 +379,7 @@ func TestNothingOvertakesWhatIsRefusedWithAnOrderingKey(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		stream.answered(&queuev1.PublishStreamResponse{Failures: []*queuev1.PublishFailure{{Reason: reasonKeysFull, Retriable: true}}})
+		stream.answered(answered{failures: []messageFailure{{reason: reasonKeysFull, retriable: true}}})
 	}()
 	// It cannot wait to be sent again as long as this has the lock.
 	time.Sleep(50 * time.Millisecond)

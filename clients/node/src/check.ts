@@ -43,6 +43,13 @@ export function queueName(value: unknown): string {
   throw new BoltqError(`queue is ${shown(value)}; it has to be the name of a queue`, { code, reason: "INVALID_NAME" });
 }
 
+/** The name of a topic, for the same reason. */
+export function topicName(value: unknown): string {
+  if (typeof value === "string" && value !== "") return value;
+  const code = "INVALID_ARGUMENT";
+  throw new BoltqError(`topic is ${shown(value)}; it has to be the name of a topic`, { code, reason: "INVALID_NAME" });
+}
+
 /** A whole number. */
 export function whole(value: unknown, what: string, min: number, max = Number.MAX_SAFE_INTEGER): number {
   if (typeof value === "number" && Number.isSafeInteger(value) && value >= min && value <= max) return value;

@@ -1,7 +1,8 @@
 /** The client: everything begins here. */
 import { Caller, type CallOptions } from "./caller.js";
-import { callable, given, optionalMilliseconds, queueName, timeout } from "./check.js";
+import { callable, given, oneOf, optionalMilliseconds, queueName, timeout } from "./check.js";
 import { Admin, Cluster } from "./cluster.js";
+import { type AckLevel, type Target, toQueues, toTopics } from "./confirming.js";
 import { openChannel } from "./connect.js";
 import { type Message, messageInit, optionalDuration, type Payload } from "./convert.js";
 import { Endpoints } from "./endpoints.js";
@@ -13,7 +14,7 @@ import { Kv } from "./kv.js";
 import { type ConnectOptions, settingsOf } from "./options.js";
 import { checkedSize } from "./outgoing.js";
 import { PublishStream } from "./publish-stream.js";
-import { Publisher, type PublisherOptions } from "./publisher.js";
+import { Publisher, type PublisherOptions, type TopicPublisherOptions } from "./publisher.js";
 import { Queues } from "./queues.js";
 import { Delivery, type NackOptions } from "./received.js";
 import { type SettleResult, Settler, settle } from "./settler.js";
@@ -21,6 +22,8 @@ import { type SubscribeOptions, Subscription } from "./subscription.js";
 import { Topics } from "./topics.js";
 import { linked, orAbort, timerMs } from "./wait.js";
 import { type Handler, type StopOptions, Worker, type WorkerOptions } from "./worker.js";
+
+const ACK_LEVELS: readonly AckLevel[] = ["quorum", "leader", "none"];
 
 /** What is asked for with {@link BoltqClient.consume}. */
 export interface ConsumeOptions extends CallOptions {
@@ -80,9 +83,9 @@ export class BoltqClient implements AsyncDisposable {
     this.#caller = caller;
     this.#settler = new Settler(caller);
     this.#keys = new KeyMaker(idempotentPublishes);
-    this.#publishes = new PublishStream(caller, this.#keys);
+    this.#publishes = new PublishStream(caller, this.#keys, toQueues("quorum"));
     this.queues = new Queues(caller);
-    this.topics = new Topics(caller);
+    this.topics = new Topics(caller, (topic, asked) => this.#publisher(topic, toTopics, asked));
     this.exchanges = new Exchanges(caller);
     this.kv = new Kv(caller);
     this.admin = new Admin(caller);
@@ -131,10 +134,14 @@ export class BoltqClient implements AsyncDisposable {
 
   /** A stream of publishes to a queue, with limits for what is on its way. Close it when it is no longer needed. */
   publisher(queue: string, options: PublisherOptions = {}): Publisher {
+    const { ackLevel = "quorum" } = given(options);
+    return this.#publisher(queueName(queue), toQueues(oneOf(ackLevel, ACK_LEVELS, "ackLevel")), options);
+  }
+
+  #publisher(to: string, target: Target, options: TopicPublisherOptions): Publisher {
     this.#checkPublishing();
-    const publisher: Publisher = new Publisher(this.#caller, this.#keys, queue, options, () =>
-      this.#publishers.delete(publisher),
-    );
+    const onClose = (publisher: Publisher): void => void this.#publishers.delete(publisher);
+    const publisher = new Publisher({ caller: this.#caller, keys: this.#keys, target, to, onClose }, options);
     this.#publishers.add(publisher);
     return publisher;
   }

@@ -199,11 +199,14 @@ class ConnectChannel implements Channel {
     }
     const below = codeBelow(failure);
     if (failure.code !== "UNAVAILABLE" || this.#answered || ABSENT.has(below)) return failure;
-    const stranger = below === WRONG_SERVER ? httpOnly(this.address) : await this.#whoIsThere();
+    const stranger = WITHOUT_HTTP2.has(below) ? httpOnly(this.address) : await this.#whoIsThere();
     if (stranger === undefined) return failure;
     return new BoltqError(stranger, { code: "UNAVAILABLE", reason: WRONG_SERVER, unsent: true, cause: failure });
   }
 }
+
+/** What it is called that a server with TLS has no HTTP/2: if the server does not say so, by {@link dial}. */
+const WITHOUT_HTTP2: ReadonlySet<unknown> = new Set([WRONG_SERVER, "ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL"]);
 
 /** What Node calls it that there is nobody at an address. */
 const ABSENT: ReadonlySet<unknown> = new Set([

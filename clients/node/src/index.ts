@@ -9,6 +9,7 @@ export type { ConsumeOptions, PublishResult } from "./client.js";
 export { BoltqClient, connect } from "./client.js";
 export type { ClusterGroup, ClusterNode, ClusterStatus, GroupMember, GroupRole, Stats } from "./cluster.js";
 export { Admin, Cluster } from "./cluster.js";
+export type { AckLevel } from "./confirming.js";
 export type { Message, Payload } from "./convert.js";
 export { json } from "./convert.js";
 export type { ErrorCode, ErrorParts } from "./errors.js";
@@ -25,8 +26,7 @@ export { Exchanges } from "./exchanges.js";
 export type { KvCondition, KvEvent, KvSetOptions, KvStats, WatchOptions } from "./kv.js";
 export { Kv, KvEntry } from "./kv.js";
 export type { ConnectOptions, TlsOptions } from "./options.js";
-export type { AckLevel } from "./publish-stream.js";
-export type { Publication, PublisherOptions } from "./publisher.js";
+export type { Publication, PublisherOptions, TopicPublisherOptions } from "./publisher.js";
 export { Publisher } from "./publisher.js";
 export type {
   DueTime,

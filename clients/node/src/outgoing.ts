@@ -1,7 +1,6 @@
 /** Messages on their way: what is known of each, and how they are sent together. */
 import type { WireMessage } from "./convert.js";
 import { BoltqError, type ErrorCode } from "./errors.js";
-import type { PublishFailure } from "./gen/boltq/queue/v1/queue_pb.js";
 import { KEYS_FULL } from "./keys.js";
 import type { Deferred } from "./wait.js";
 
@@ -14,8 +13,8 @@ const MESSAGE_BYTES_MAX = (4 << 20) - 1_024;
 
 /** One of them. */
 export interface Outgoing {
-  /** Where it goes. */
-  readonly queue: string;
+  /** Queue or topic. */
+  readonly to: string;
   /** As it is sent. */
   readonly wire: WireMessage;
   /** That it takes. */
@@ -38,21 +37,21 @@ export interface Outgoing {
 export function nextBatch(
   ready: readonly Outgoing[],
   first: number,
-): { queue: string; messages: Outgoing[]; taken: number } {
+): { to: string; messages: Outgoing[]; taken: number } {
   const head = ready[first];
   const messages: Outgoing[] = [];
   let bytes = 0;
   let taken = 0;
   for (let index = first; index < ready.length; index += 1) {
     const message = ready[index];
-    if (message === undefined || message.queue !== head?.queue) break;
+    if (message === undefined || message.to !== head?.to) break;
     if (messages.length > 0 && (messages.length === BATCH_MESSAGES_MAX || bytes + message.bytes > BATCH_BYTES)) break;
     taken += 1;
     if (message.over) continue;
     messages.push(message);
     bytes += message.bytes;
   }
-  return { queue: head?.queue ?? "", messages, taken: Math.max(1, taken) };
+  return { to: head?.to ?? "", messages, taken: Math.max(1, taken) };
 }
 
 /** Codes of the reasons that one message of a batch can be refused with, as docs/grpc.md has them; others are `INVALID_ARGUMENT`. */
@@ -73,7 +72,17 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
 const AFTER_A_SECOND: ReadonlySet<string> = new Set([KEYS_FULL, "NOT_ENOUGH_REPLICAS", "QUEUE_FULL", "STORAGE_FULL"]);
 
 /** What the server says of one message of a batch. */
-export function refusal({ reason, message, retriable }: PublishFailure): BoltqError {
+export interface Refused {
+  /** Position in the batch. */
+  readonly index: number;
+  readonly reason: string;
+  readonly message: string;
+  /** Whether the same message can succeed later. */
+  readonly retriable: boolean;
+}
+
+/** The same as an error. */
+export function refusal({ reason, message, retriable }: Refused): BoltqError {
   const metadata = retriable ? { retry_after_ms: AFTER_A_SECOND.has(reason) ? "1000" : "100" } : {};
   return new BoltqError(message, { code: CODES[reason] ?? "INVALID_ARGUMENT", reason, metadata });
 }

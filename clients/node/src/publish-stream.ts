@@ -7,43 +7,25 @@
  * without a key is sent again only if it was surely not stored, and is reported otherwise.
  */
 import type { Caller } from "./caller.js";
-import type { BidiCall, Channel } from "./channel.js";
-import { oneOf } from "./check.js";
+import type { Channel } from "./channel.js";
+import type { Answered, Confirming, Target } from "./confirming.js";
 import { hex, type WireMessage } from "./convert.js";
 import { BoltqError, closed, inDoubt } from "./errors.js";
-import {
-  type PublishStreamRequestSchema,
-  type PublishStreamResponse,
-  type PublishStreamResponseSchema,
-  QueueService,
-  AckLevel as WireAckLevel,
-} from "./gen/boltq/queue/v1/queue_pb.js";
 import { KEYS_FULL, type KeyMaker } from "./keys.js";
 import { nextBatch, type Outgoing, refusal } from "./outgoing.js";
 import { type Backoff, isRepeated } from "./retry.js";
 import { Deferred, timerMs } from "./wait.js";
 
-/** What a confirmation waits for; see docs/ack-levels.md. Less than `"quorum"` has to be allowed by the server. */
-export type AckLevel = "quorum" | "leader" | "none";
-
-const ACK_LEVELS: Readonly<Record<AckLevel, WireAckLevel>> = {
-  quorum: WireAckLevel.QUORUM,
-  leader: WireAckLevel.LEADER,
-  none: WireAckLevel.NONE,
-};
-
-type Call = BidiCall<typeof PublishStreamRequestSchema, typeof PublishStreamResponseSchema>;
-
 /** Sends messages, and sends them again. How many is for its owner to bound. */
 export class PublishStream {
   readonly #caller: Caller;
   readonly #keys: KeyMaker;
-  readonly #ackLevel: WireAckLevel;
+  readonly #target: Target;
   readonly #backoff: Backoff;
   readonly #stopping = new AbortController();
   #ready: Outgoing[] = [];
   #sent: Outgoing[][] = [];
-  #call: Call | undefined;
+  #call: Confirming | undefined;
   /** Where the stream goes. */
   #channel: Channel | undefined;
   /** Whether a turn of the loop that sends is due. */
@@ -58,16 +40,16 @@ export class PublishStream {
   /** Messages that are not confirmed yet. */
   unconfirmed = 0;
 
-  constructor(caller: Caller, keys: KeyMaker, ackLevel: AckLevel = "quorum") {
+  constructor(caller: Caller, keys: KeyMaker, target: Target) {
     this.#caller = caller;
     this.#keys = keys;
-    this.#ackLevel = ACK_LEVELS[oneOf(ackLevel, ["quorum", "leader", "none"], "ackLevel")];
+    this.#target = target;
     this.#backoff = caller.backoff();
   }
 
   /** Publishes a message that was checked. `over` is called once, when its outcome is known. */
   publish(
-    queue: string,
+    to: string,
     wire: WireMessage,
     bytes: number,
     timeoutMs: number,
@@ -78,7 +60,7 @@ export class PublishStream {
     if (madeKey) wire.idempotencyKey = this.#keys.next();
     const confirmed = new Deferred<string>();
     const deadline = Date.now() + timeoutMs;
-    this.#ready.push({ queue, wire, bytes, deadline, madeKey, unknown: false, over: false, onOver: over, confirmed });
+    this.#ready.push({ to, wire, bytes, deadline, madeKey, unknown: false, over: false, onOver: over, confirmed });
     this.unconfirmed += 1;
     this.#watchDeadlines(deadline);
     this.#schedule();
@@ -122,8 +104,10 @@ export class PublishStream {
         first += batch.taken;
         if (batch.messages.length === 0) continue;
         this.#sent.push(batch.messages);
-        const { queue } = batch;
-        call.send({ queue, messages: batch.messages.map(({ wire }) => wire), ackLevel: this.#ackLevel });
+        call.send(
+          batch.to,
+          batch.messages.map(({ wire }) => wire),
+        );
       }
     } catch (error) {
       // Only a client that was closed has no connection to begin a stream on.
@@ -132,7 +116,7 @@ export class PublishStream {
     }
   }
 
-  #stream(): Call {
+  #stream(): Confirming {
     const channel = this.#caller.channel();
     // A stream to a node that is no longer the one to ask is left when everything on it is answered.
     if (this.#call !== undefined && this.#channel !== channel && this.#sent.length === 0) {
@@ -140,7 +124,7 @@ export class PublishStream {
       this.#call = undefined;
     }
     if (this.#call === undefined) {
-      const call = channel.bidi(QueueService.method.publishStream, {});
+      const call = this.#target(channel);
       this.#call = call;
       this.#channel = channel;
       void this.#read(call, channel);
@@ -148,7 +132,7 @@ export class PublishStream {
     return this.#call;
   }
 
-  async #read(call: Call, channel: Channel): Promise<void> {
+  async #read(call: Confirming, channel: Channel): Promise<void> {
     let failure: unknown = new BoltqError("the server has ended the stream of publishes", { code: "UNAVAILABLE" });
     try {
       for await (const response of call.responses) {
@@ -166,7 +150,7 @@ export class PublishStream {
     await this.#again(this.#takeBack(failure), channel, failure);
   }
 
-  #answered(response: PublishStreamResponse): void {
+  #answered(response: Answered): void {
     const batch = this.#sent.shift() ?? [];
     const refused = new Map(response.failures.map((failure) => [failure.index, failure]));
     const again: Outgoing[] = [];

@@ -1,26 +1,41 @@
 /** Publishing many messages at a time: a confirmed stream with limits. */
 import { Budget } from "./budget.js";
 import type { Caller } from "./caller.js";
-import { given, optionalWhole, queueName, timeout } from "./check.js";
+import { given, optionalWhole, timeout } from "./check.js";
+import type { AckLevel, Target } from "./confirming.js";
 import { type Message, messageInit, type Payload } from "./convert.js";
 import { closed } from "./errors.js";
 import type { KeyMaker } from "./keys.js";
 import { checkedSize } from "./outgoing.js";
-import { type AckLevel, PublishStream } from "./publish-stream.js";
+import { PublishStream } from "./publish-stream.js";
 
 const MESSAGES_DEFAULT = 10_000;
 const BYTES_DEFAULT = 16 << 20;
 
-/** How a publisher works. */
-export interface PublisherOptions {
+/** How a publisher to a topic works. */
+export interface TopicPublisherOptions {
   /** Messages that may be unconfirmed. Default 10,000. */
   readonly maxInFlight?: number | undefined;
   /** Bytes that these may have. Default 16 MiB. A larger message goes alone. */
   readonly maxInFlightBytes?: number | undefined;
-  /** What a confirmation waits for. Default `"quorum"`. At the other levels messages have no ids. */
-  readonly ackLevel?: AckLevel | undefined;
   /** Milliseconds within which a message has to be confirmed, with everything that is repeated. Default: that of the client. */
   readonly timeoutMs?: number | undefined;
+}
+
+/** How a publisher to a queue works. */
+export interface PublisherOptions extends TopicPublisherOptions {
+  /** What a confirmation waits for. Default `"quorum"`. At the other levels messages have no ids. */
+  readonly ackLevel?: AckLevel | undefined;
+}
+
+/** What a publisher is made of. */
+export interface PublisherParts {
+  readonly caller: Caller;
+  readonly keys: KeyMaker;
+  readonly target: Target;
+  /** Name of the queue or topic, which was checked. */
+  readonly to: string;
+  readonly onClose: (publisher: Publisher) => void;
 }
 
 /** A message that was accepted by {@link Publisher.send}. */
@@ -30,7 +45,7 @@ export interface Publication {
 }
 
 /**
- * Publishes to a queue, many messages at a time. Each is confirmed; what is not confirmed is known to have failed. Broken connections and
+ * Publishes to a queue or a topic, many messages at a time. Each is confirmed; what is not confirmed is known to have failed. Broken connections and
  * restarts of servers are not seen: messages are sent again, and not stored twice.
  *
  * Messages of a publisher are stored in the order in which they were given to it as long as no node fails and none is refused. After a
@@ -43,23 +58,23 @@ export interface Publication {
  * ```
  */
 export class Publisher implements AsyncDisposable {
-  readonly #queue: string;
+  readonly #to: string;
   readonly #timeoutMs: number;
   readonly #budget: Budget;
   readonly #stream: PublishStream;
-  readonly #onClose: () => void;
+  readonly #onClose: (publisher: Publisher) => void;
   #failure: { readonly error: unknown } | undefined;
   #closed = false;
 
   /** For the client itself. @internal */
-  constructor(caller: Caller, keys: KeyMaker, queue: string, asked: PublisherOptions, onClose: () => void) {
+  constructor({ caller, keys, target, to, onClose }: PublisherParts, asked: TopicPublisherOptions) {
     const options = given(asked);
-    this.#queue = queueName(queue);
+    this.#to = to;
     optionalWhole(options.maxInFlight, "maxInFlight", 1);
     optionalWhole(options.maxInFlightBytes, "maxInFlightBytes", 1);
     this.#timeoutMs = timeout(options.timeoutMs ?? caller.settings.timeoutMs);
     this.#budget = new Budget(options.maxInFlight ?? MESSAGES_DEFAULT, options.maxInFlightBytes ?? BYTES_DEFAULT);
-    this.#stream = new PublishStream(caller, keys, options.ackLevel);
+    this.#stream = new PublishStream(caller, keys, target);
     this.#onClose = onClose;
   }
 
@@ -84,7 +99,7 @@ export class Publisher implements AsyncDisposable {
     const bytes = checkedSize(wire);
     if (!this.#budget.tryTake(bytes)) await this.#budget.take(bytes, signal);
     try {
-      const confirmed = this.#stream.publish(this.#queue, wire, bytes, this.#timeoutMs, (error) => {
+      const confirmed = this.#stream.publish(this.#to, wire, bytes, this.#timeoutMs, (error) => {
         this.#budget.give(bytes);
         if (error !== undefined) this.#failure ??= { error };
       });
@@ -125,7 +140,7 @@ export class Publisher implements AsyncDisposable {
     this.#closed = true;
     this.#budget.close(closed("publisher"));
     this.#stream.abort();
-    this.#onClose();
+    this.#onClose(this);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -1,9 +1,10 @@
 /** Topics: every message goes to all who subscribe, and into the backlog of every durable subscription. */
 import type { Caller, CallOptions } from "./caller.js";
-import { given } from "./check.js";
+import { given, topicName } from "./check.js";
 import { count, hex, type Message, messageInit, optionalDate, type Payload, repeatOf } from "./convert.js";
 import { TopicService } from "./gen/boltq/topic/v1/topic_pb.js";
 import { pages } from "./pages.js";
+import type { Publisher, TopicPublisherOptions } from "./publisher.js";
 import { TopicMessage } from "./received.js";
 import { type ServerItems, serverItems } from "./streams.js";
 
@@ -55,10 +56,12 @@ export interface SubscriptionInfo {
 /** `client.topics`. */
 export class Topics {
   readonly #caller: Caller;
+  readonly #publisher: (topic: string, options: TopicPublisherOptions) => Publisher;
 
   /** For the client itself. @internal */
-  constructor(caller: Caller) {
+  constructor(caller: Caller, publisher: (topic: string, options: TopicPublisherOptions) => Publisher) {
     this.#caller = caller;
+    this.#publisher = publisher;
   }
 
   /**
@@ -70,6 +73,15 @@ export class Topics {
     const repeat = repeatOf(request.message);
     const answer = await this.#caller.unary(TopicService.method.publish, request, repeat, options);
     return { id: hex(answer.messageId), durableSubscriptions: count(answer.durableSubscriptions) };
+  }
+
+  /**
+   * A stream of publishes to a topic, with limits for what is on its way, as {@link BoltqClient.publisher} is for a queue: messages without an
+   * `idempotencyKey` get one, so that what a broken connection left open is sent again and told once. Close it when it is no longer
+   * needed.
+   */
+  publisher(topic: string, options: TopicPublisherOptions = {}): Publisher {
+    return this.#publisher(topicName(topic), options);
   }
 
   /**

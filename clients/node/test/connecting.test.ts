@@ -1,6 +1,7 @@
 /** Addresses at which there is no server, or none of BoltQ, or TLS on one side only: clients/README.md has the rule. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import * as http from "node:http";
 import * as http2 from "node:http2";
 import { type AddressInfo, createServer, connect as dial, type Server, type Socket } from "node:net";
@@ -89,6 +90,8 @@ describe("an address of something else", () => {
     using web = await listening(http.createServer((_, response) => response.end("hello")));
     await isWrong({ addresses: web.address }, HTTP_ONLY);
     await isWrong({ addresses: web.address, tls: true }, HTTP_ONLY);
+    const { admin } = only(secure.nodes);
+    await isWrong({ addresses: admin, tls: { ca: readFileSync(secure.tls?.ca_file ?? "") } }, HTTP_ONLY);
   });
 
   test("is told to speak TLS", async () => {

@@ -20,6 +20,9 @@ pub enum Error {
     /// No server could be reached, so nothing was carried out.
     #[error("no server could be reached: {0}")]
     Unreachable(String),
+    /// Something answers at the address, and it is no server of BoltQ, or TLS is spoken by one side only. Nothing was carried out.
+    #[error("{0}")]
+    WrongServer(String),
     /// The server said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -91,7 +94,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Usage(_) => Code::InvalidArgument,
-            Self::Unreachable(_) => Code::Unavailable,
+            Self::Unreachable(_) | Self::WrongServer(_) => Code::Unavailable,
             Self::Refused(refusal) => refusal.code,
             Self::Lost(_) => Code::DeadlineExceeded,
             Self::NotSettled(_) => Code::FailedPrecondition,
@@ -105,7 +108,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => refusal.reason(),
             Self::NotSettled(why) => Some(why.reason()),
-            Self::Usage(_) | Self::Unreachable(_) | Self::Lost(_) | Self::Closed => None,
+            Self::Usage(_) | Self::Unreachable(_) | Self::WrongServer(_) | Self::Lost(_) | Self::Closed => None,
         }
     }
 
@@ -124,7 +127,7 @@ impl Error {
     pub fn is_retriable(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.retriable,
-            Self::Unreachable(_) | Self::Lost(_) => true,
+            Self::Unreachable(_) | Self::WrongServer(_) | Self::Lost(_) => true,
             Self::Usage(_) | Self::NotSettled(_) | Self::Closed => false,
         }
     }
@@ -144,7 +147,24 @@ impl Error {
         match self {
             Self::Refused(refusal) => refusal.outcome_unknown,
             Self::Lost(_) | Self::Closed => true,
-            Self::Usage(_) | Self::Unreachable(_) | Self::NotSettled(_) => false,
+            Self::Usage(_) | Self::Unreachable(_) | Self::WrongServer(_) | Self::NotSettled(_) => false,
+        }
+    }
+
+    /// The same, with the server that it was about.
+    pub(crate) fn named(self, server: &str) -> Self {
+        match self {
+            Self::Unreachable(why) => Self::Unreachable(format!("{server}: {why}")),
+            Self::Lost(why) => Self::Lost(format!("{server}: {why}")),
+            other => other,
+        }
+    }
+
+    /// What was wrong, without what is said of the outcome: for an error that tells of several.
+    pub(crate) fn below(&self) -> String {
+        match self {
+            Self::Unreachable(why) | Self::WrongServer(why) | Self::Lost(why) => why.clone(),
+            other => other.to_string(),
         }
     }
 
@@ -155,7 +175,9 @@ impl Error {
                 refusal.outcome_unknown = true;
                 refusal.into()
             }
-            Self::Unreachable(why) => Self::Lost(format!("no server can be reached any more: {why}")),
+            Self::Unreachable(why) | Self::WrongServer(why) => {
+                Self::Lost(format!("no server can be reached any more: {why}"))
+            }
             other => other,
         }
     }

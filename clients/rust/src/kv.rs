@@ -1,5 +1,6 @@
 //! The key-value cache.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -8,13 +9,14 @@ use boltq_proto::kv::v1 as proto;
 use boltq_proto::kv::v1::kv_service_client::KvServiceClient;
 use boltq_proto::kv::v1::watch_response::Event;
 use bytes::Bytes;
-use futures_util::Stream;
-use tonic::Streaming;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use tonic::transport::Channel;
 
-use crate::net::{Attempts, Failure, Repeat};
+use crate::net::{Attempts, Caller, Repeat};
+use crate::stream::{Items, Opening, Source};
 use crate::wire::{duration, from_timestamp};
-use crate::{ANSWER_BYTES_MAX, Client, Result};
+use crate::{ANSWER_BYTES_MAX, Client, Error, Result};
 
 const PAGE_SIZE: u32 = 1_000;
 
@@ -77,6 +79,9 @@ pub enum WatchEvent {
         /// Higher than that of any value before.
         version: u64,
     },
+    /// The watch broke, and changes may have been missed. Everything that is there is reported again, up to the next
+    /// [`WatchEvent::Ready`]; what is not among it is gone.
+    Restarted,
 }
 
 impl Kv {
@@ -87,7 +92,7 @@ impl Kv {
     /// The value of a key, if it has one.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn get(&self, key: &str) -> Result<Option<Entry>> {
         let request = proto::GetRequest { key: key.to_owned() };
         let make = |channel, request| async move { service(channel).get(request).await };
@@ -98,7 +103,7 @@ impl Kv {
     /// Sets a key, and answers with the version of the value.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn set(&self, key: &str, value: impl Into<Bytes>) -> Result<u64> {
         self.set_if(key, value, None, Condition::None).await
     }
@@ -107,8 +112,8 @@ impl Kv {
     /// when it may have been done.
     ///
     /// # Errors
-    /// `CONDITION_NOT_MET`, with the `version` that there is as [`Error::metadata`](crate::Error::metadata); others see
-    /// [`Error`](crate::Error).
+    /// `CONDITION_NOT_MET`, with the `version` that there is as [`Error::metadata`]; others see
+    /// [`Error`].
     pub async fn set_if(
         &self,
         key: &str,
@@ -140,7 +145,7 @@ impl Kv {
     /// Deletes a key, and answers whether it had a value.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn delete(&self, key: &str) -> Result<bool> {
         self.remove(key, None).await
     }
@@ -148,7 +153,7 @@ impl Kv {
     /// Deletes a key if its value has this version. It is not repeated when it may have been done.
     ///
     /// # Errors
-    /// `CONDITION_NOT_MET`; others see [`Error`](crate::Error).
+    /// `CONDITION_NOT_MET`; others see [`Error`].
     pub async fn delete_if_version(&self, key: &str, version: u64) -> Result<bool> {
         self.remove(key, Some(version)).await
     }
@@ -170,7 +175,7 @@ impl Kv {
     /// Whether a key has a value.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn exists(&self, key: &str) -> Result<bool> {
         let request = proto::ExistsRequest { key: key.to_owned() };
         let make = |channel, request| async move { service(channel).exists(request).await };
@@ -180,7 +185,7 @@ impl Kv {
     /// All keys of a pattern, in byte order: `*` all, `p*`, `*s`, `*m*`, or one key.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn keys(&self, pattern: &str) -> Result<Vec<String>> {
         let mut all = Vec::new();
         let mut page_token = String::new();
@@ -203,7 +208,7 @@ impl Kv {
     /// From now on the value of a key lives so long, `None` for ever. Answers whether it has one.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn expire(&self, key: &str, ttl: Option<Duration>) -> Result<bool> {
         let request = proto::ExpireRequest {
             key: key.to_owned(),
@@ -216,8 +221,8 @@ impl Kv {
     /// Adds to the number that is the value of a key, and answers with the sum. It is not repeated when it may have been done.
     ///
     /// # Errors
-    /// `NOT_AN_INTEGER`, `INCREMENT_OVERFLOW`; others see [`Error`](crate::Error), and
-    /// [`Error::is_outcome_unknown`](crate::Error::is_outcome_unknown).
+    /// `NOT_AN_INTEGER`, `INCREMENT_OVERFLOW`; others see [`Error`], and
+    /// [`Error::is_outcome_unknown`].
     pub async fn increment(&self, key: &str, delta: i64) -> Result<i64> {
         self.increment_versioned(key, delta).await.map(|(value, _)| value)
     }
@@ -239,7 +244,7 @@ impl Kv {
     /// Removes everything, and answers how many keys that were.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn flush(&self) -> Result<u64> {
         let make = |channel, request| async move { service(channel).flush(request).await };
         let answer = self.client.caller().call(Repeat::Always, proto::FlushRequest {}, make);
@@ -248,44 +253,36 @@ impl Kv {
 
     /// Changes as they are made; with `initial` it begins with what is there. Changes after this has returned are reported.
     ///
-    /// It ends when its node stops, or when it is too slow (`WATCH_TOO_SLOW`): what was missed can only be read again, by another watch with
-    /// `initial`.
+    /// When the connection breaks, or this client is too slow for it, the watch begins anew by itself, with [`WatchEvent::Restarted`] and
+    /// everything that is there.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
+    /// See [`Error`].
     pub async fn watch(&self, pattern: &str, initial: bool) -> Result<Watch> {
-        let deadline = tokio::time::Instant::now() + self.client.caller().timeout();
-        let request = proto::WatchRequest {
+        let caller = self.client.caller();
+        let deadline = tokio::time::Instant::now() + caller.timeout();
+        let changes = Changes {
             pattern: pattern.to_owned(),
             initial,
         };
-        let mut attempts = Attempts::new();
-        let opened = self
-            .client
-            .caller()
-            .open(&mut attempts, Some(deadline), |channel, caller| {
-                let request = caller.request(request.clone());
-                async move { service(channel).watch(request).await }
-            });
-        Ok(Watch {
-            events: Some(opened.await?.1),
-        })
+        let items = Items::new(caller.clone(), changes, Attempts::new());
+        let events = items.opened(deadline).await?.boxed();
+        Ok(Watch { events })
     }
 }
 
-/// Changes of keys: a [`Stream`] that ends after a failure.
-#[derive(Debug)]
+/// Changes of keys: a [`Stream`] that ends after a failure that is final.
 pub struct Watch {
-    events: Option<Streaming<proto::WatchResponse>>,
+    events: BoxStream<'static, Result<WatchEvent>>,
 }
 
 impl Watch {
     /// The next change; `None` after a failure.
     ///
     /// # Errors
-    /// The watch is over.
+    /// The watch cannot go on.
     pub async fn next(&mut self) -> Option<Result<WatchEvent>> {
-        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+        self.events.next().await
     }
 }
 
@@ -293,24 +290,50 @@ impl Stream for Watch {
     type Item = Result<WatchEvent>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let Some(events) = &mut self.events else {
-                return Poll::Ready(None);
-            };
-            match std::task::ready!(Pin::new(events).poll_next(context)) {
-                // An event that is not there is one of a newer server.
-                Some(Ok(response)) => {
-                    if let Some(event) = response.event {
-                        return Poll::Ready(Some(Ok(event.into())));
-                    }
-                }
-                Some(Err(status)) => {
-                    self.events = None;
-                    return Poll::Ready(Some(Err(Failure::of(&status).error)));
-                }
-                None => self.events = None,
-            }
-        }
+        self.events.poll_next_unpin(context)
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// Changes of the keys of a pattern.
+struct Changes {
+    pattern: String,
+    initial: bool,
+}
+
+impl Source for Changes {
+    type Response = proto::WatchResponse;
+    type Item = WatchEvent;
+    type Kept = ();
+
+    fn open(&self, again: bool, channel: Channel, caller: &Caller) -> Opening<Self::Response, ()> {
+        let request = caller.request(proto::WatchRequest {
+            pattern: self.pattern.clone(),
+            // What has changed in the gap cannot be told, so everything is.
+            initial: self.initial || again,
+        });
+        Box::pin(async move {
+            let response = service(channel).watch(request).await?;
+            Ok(response.map(|responses| (responses, ())))
+        })
+    }
+
+    fn read(&mut self, response: proto::WatchResponse, items: &mut VecDeque<WatchEvent>) {
+        // An event that is not there is one of a newer server.
+        items.extend(response.event.map(WatchEvent::from));
+    }
+
+    fn reopened(&self) -> Option<WatchEvent> {
+        Some(WatchEvent::Restarted)
+    }
+
+    fn survives(&self, failure: &Error) -> bool {
+        failure.reason() == Some("WATCH_TOO_SLOW")
     }
 }
 

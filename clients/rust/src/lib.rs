@@ -49,6 +49,7 @@ mod net;
 mod publisher;
 mod queue;
 mod settler;
+mod stream;
 mod subscription;
 mod topic;
 mod wire;

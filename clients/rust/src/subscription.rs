@@ -8,13 +8,14 @@ use std::time::Duration;
 use boltq_proto::queue::v1::subscribe_request::Request as Kind;
 use boltq_proto::queue::v1::{SubscribeInit, SubscribeRequest, SubscribeResponse};
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::transport::Channel;
 
-use crate::net::{Address, Attempts};
+use crate::net::{Attempts, Caller};
 use crate::queue::service;
+use crate::stream::{Items, Opening, Source};
 use crate::wire::duration;
 use crate::{Client, Delivery, Result};
 
@@ -44,22 +45,11 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(client: Client, queue: String, options: SubscribeOptions) -> Self {
-        let state = State {
-            client,
-            queue,
-            options,
-            attempts: Attempts::new(),
-            session: None,
-            ready: VecDeque::new(),
-            over: false,
-        };
-        let deliveries = stream::unfold(state, |mut state| async move {
-            let next = state.next().await?;
-            Some((next, state))
-        });
+    pub(crate) fn new(client: Client, queue: String, options: SubscribeOptions, attempts: Attempts) -> Self {
+        let caller = client.caller().clone();
+        let source = Deliveries { client, queue, options };
         Self {
-            deliveries: deliveries.boxed(),
+            deliveries: Items::new(caller, source, attempts).boxed(),
         }
     }
 
@@ -86,88 +76,42 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-struct State {
+/// A queue.
+struct Deliveries {
     client: Client,
     queue: String,
     options: SubscribeOptions,
-    attempts: Attempts,
-    session: Option<Session>,
-    ready: VecDeque<Delivery>,
-    over: bool,
 }
 
-/// One stream.
-struct Session {
-    address: Address,
-    responses: Streaming<SubscribeResponse>,
+impl Source for Deliveries {
+    type Response = SubscribeResponse;
+    type Item = Delivery;
     /// The server ends the subscription when this side is closed.
-    _open: mpsc::Sender<SubscribeRequest>,
-}
+    type Kept = mpsc::Sender<SubscribeRequest>;
 
-impl State {
-    async fn next(&mut self) -> Option<Result<Delivery>> {
-        if self.over {
-            return None;
-        }
-        loop {
-            if let Some(delivery) = self.ready.pop_front() {
-                return Some(Ok(delivery));
-            }
-            if let Err(error) = self.read().await {
-                self.over = true;
-                return Some(Err(error));
-            }
-        }
-    }
-
-    /// Takes one response, or opens the stream if there is none.
-    async fn read(&mut self) -> Result<()> {
-        let Some(session) = &mut self.session else {
-            self.session = Some(self.open().await?);
-            return Ok(());
-        };
-        let status = match session.responses.message().await {
-            Ok(Some(response)) => {
-                self.attempts.reset();
-                let settler = self.client.settler();
-                let new = response.deliveries.into_iter();
-                self.ready.extend(new.map(|wire| Delivery::new(wire, settler.clone())));
-                return Ok(());
-            }
-            Ok(None) => Status::unavailable("the server ended the subscription"),
-            Err(status) => status,
-        };
-        let caller = self.client.caller();
-        let failure = caller.learn(&session.address, &status);
-        self.session = None;
-        caller.wait(&failure, &mut self.attempts, None).await
-    }
-
-    async fn open(&mut self) -> Result<Session> {
+    fn open(&self, _again: bool, channel: Channel, caller: &Caller) -> Opening<Self::Response, Self::Kept> {
         let init = SubscribeInit {
             queue: self.queue.clone(),
             max_in_flight: self.options.max_in_flight,
             max_batch: self.options.max_batch,
             lease: self.options.lease.map(duration),
         };
-        let opened = self.client.caller().open(&mut self.attempts, None, |channel, caller| {
-            let (open, requests) = mpsc::channel(1);
-            let first = SubscribeRequest {
-                request: Some(Kind::Init(init.clone())),
-            };
-            // There is room for one.
-            let _ = open.try_send(first);
-            let request = caller.request(ReceiverStream::new(requests));
-            async move {
-                let response = service(channel).subscribe(request).await?;
-                Ok(response.map(|responses| (responses, open)))
-            }
-        });
-        let (address, (responses, open)) = opened.await?;
-        Ok(Session {
-            address,
-            responses,
-            _open: open,
+        let (kept, requests) = mpsc::channel(1);
+        let first = SubscribeRequest {
+            request: Some(Kind::Init(init)),
+        };
+        // There is room for one.
+        let _ = kept.try_send(first);
+        let request = caller.request(ReceiverStream::new(requests));
+        Box::pin(async move {
+            let response = service(channel).subscribe(request).await?;
+            Ok(response.map(|responses| (responses, kept)))
         })
+    }
+
+    fn read(&mut self, response: SubscribeResponse, items: &mut VecDeque<Delivery>) {
+        let settler = self.client.settler();
+        let new = response.deliveries.into_iter();
+        items.extend(new.map(|wire| Delivery::new(wire, settler.clone())));
     }
 }

@@ -9,13 +9,14 @@ use boltq_proto::topic::v1 as proto;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt};
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
-use crate::net::{Address, Attempts, Repeat};
+use crate::net::{Attempts, Caller, Repeat};
+use crate::publisher::ToTopic;
+use crate::stream::{Items, Opening, Source};
 use crate::wire::from_timestamp;
-use crate::{ANSWER_BYTES_MAX, Client, Message, MessageId, Result};
+use crate::{ANSWER_BYTES_MAX, Client, Message, MessageId, Publisher, PublisherOptions, Result};
 
 const PAGE_SIZE: u32 = 1_000;
 
@@ -99,6 +100,15 @@ impl Topic {
         })
     }
 
+    /// The confirmed stream of publishes, as that of a queue: messages without an idempotency key get one, so that what a broken connection left
+    /// open is sent again and comes once.
+    ///
+    /// Has to be called within a runtime of tokio.
+    #[must_use]
+    pub fn publisher(&self, options: PublisherOptions) -> Publisher {
+        Publisher::new(self.client.caller().clone(), ToTopic(self.name.clone()), options)
+    }
+
     /// Messages as they come. What is published after this has returned is delivered.
     ///
     /// # Errors
@@ -111,22 +121,9 @@ impl Topic {
             max_in_flight: options.max_in_flight,
         };
         let deadline = tokio::time::Instant::now() + self.client.caller().timeout();
-        let mut state = State {
-            client: self.client.clone(),
-            request,
-            attempts: Attempts::new(),
-            session: None,
-            ready: VecDeque::new(),
-            over: false,
-        };
-        state.open(Some(deadline)).await?;
-        let messages = stream::unfold(state, |mut state| async move {
-            let next = state.next().await?;
-            Some((next, state))
-        });
-        Ok(TopicSubscription {
-            messages: messages.boxed(),
-        })
+        let items = Items::new(self.client.caller().clone(), Messages { request }, Attempts::new());
+        let messages = items.opened(deadline).await?.boxed();
+        Ok(TopicSubscription { messages })
     }
 
     /// The durable subscriptions of the topic, by name.
@@ -222,73 +219,38 @@ impl std::fmt::Debug for TopicSubscription {
     }
 }
 
-struct State {
-    client: Client,
+/// Messages of a topic.
+struct Messages {
     request: proto::SubscribeRequest,
-    attempts: Attempts,
-    session: Option<(Address, Streaming<proto::SubscribeResponse>)>,
-    ready: VecDeque<TopicMessage>,
-    over: bool,
 }
 
-impl State {
-    async fn next(&mut self) -> Option<Result<TopicMessage>> {
-        if self.over {
-            return None;
-        }
-        loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Some(Ok(message));
-            }
-            if let Err(error) = self.read().await {
-                self.over = true;
-                return Some(Err(error));
-            }
-        }
+impl Source for Messages {
+    type Response = proto::SubscribeResponse;
+    type Item = TopicMessage;
+    type Kept = ();
+
+    fn open(&self, _again: bool, channel: Channel, caller: &Caller) -> Opening<Self::Response, ()> {
+        let request = caller.request(self.request.clone());
+        Box::pin(async move {
+            let response = service(channel).subscribe(request).await?;
+            Ok(response.map(|responses| (responses, ())))
+        })
     }
 
-    async fn read(&mut self) -> Result<()> {
-        let Some((address, responses)) = &mut self.session else {
-            return self.open(None).await;
-        };
-        let status = match responses.message().await {
-            Ok(Some(response)) => {
-                self.attempts.reset();
-                let mut dropped = response.dropped;
-                self.ready
-                    .extend(response.messages.into_iter().map(|wire| TopicMessage {
-                        id: MessageId(wire.message_id),
-                        payload: wire.payload,
-                        headers: wire.headers,
-                        content_type: wire.content_type,
-                        priority: wire.priority,
-                        published_at: from_timestamp(wire.published_at),
-                        dropped_before: std::mem::take(&mut dropped),
-                    }));
-                return Ok(());
-            }
-            Ok(None) => Status::unavailable("the server ended the subscription"),
-            Err(status) => status,
-        };
-        let caller = self.client.caller();
-        let failure = caller.learn(address, &status);
-        self.session = None;
-        caller.wait(&failure, &mut self.attempts, None).await
-    }
-
-    async fn open(&mut self, deadline: Option<tokio::time::Instant>) -> Result<()> {
-        let opened = self
-            .client
-            .caller()
-            .open(&mut self.attempts, deadline, |channel, caller| {
-                let request = caller.request(self.request.clone());
-                async move { service(channel).subscribe(request).await }
-            });
-        self.session = Some(opened.await?);
-        Ok(())
+    fn read(&mut self, response: proto::SubscribeResponse, items: &mut VecDeque<TopicMessage>) {
+        let mut dropped = response.dropped;
+        items.extend(response.messages.into_iter().map(|wire| TopicMessage {
+            id: MessageId(wire.message_id),
+            payload: wire.payload,
+            headers: wire.headers,
+            content_type: wire.content_type,
+            priority: wire.priority,
+            published_at: from_timestamp(wire.published_at),
+            dropped_before: std::mem::take(&mut dropped),
+        }));
     }
 }
 
-fn service(channel: Channel) -> TopicServiceClient<Channel> {
+pub(crate) fn service(channel: Channel) -> TopicServiceClient<Channel> {
     TopicServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }

@@ -152,7 +152,7 @@ impl WorkerBuilder {
     {
         let (stop, stopped) = watch::channel(false);
         let counts = Arc::new(Counts::default());
-        let subscription = self.queue.subscribe(SubscribeOptions {
+        let subscription = self.queue.subscribe_patiently(SubscribeOptions {
             max_in_flight: self.settings.concurrency,
             max_batch: 0,
             lease: Some(self.settings.lease),

@@ -46,9 +46,21 @@ impl BedThread {
     /// # Panics
     /// Never: the first line has them.
     pub fn addresses(&self) -> Vec<String> {
+        self.of_nodes("messaging")
+    }
+
+    /// Where the nodes listen for operators.
+    ///
+    /// # Panics
+    /// Never: the first line has them.
+    pub fn admins(&self) -> Vec<String> {
+        self.of_nodes("admin")
+    }
+
+    fn of_nodes(&self, name: &str) -> Vec<String> {
         let nodes = self.ready["nodes"].as_array().expect("nodes").iter();
         nodes
-            .map(|node| node["messaging"].as_str().expect("an address").to_owned())
+            .map(|node| node[name].as_str().expect("an address").to_owned())
             .collect()
     }
 

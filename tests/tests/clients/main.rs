@@ -1,6 +1,7 @@
 //! The client for Rust against real servers: the scenarios that all clients run (`tests/conformance`), and what happens to it when
 //! servers are killed, restarted or slow.
 
+mod connecting;
 mod examples;
 mod footprint;
 mod keys;
@@ -8,3 +9,4 @@ mod outage;
 mod runner;
 mod scenarios;
 mod secure;
+mod watches;

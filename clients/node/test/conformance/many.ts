@@ -1,5 +1,5 @@
 /** Steps about many messages, which are numbered from 0. */
-import type { BoltqClient } from "@boltq/client";
+import type { BoltqClient, Publisher, TopicPublisherOptions } from "@boltq/client";
 
 import type { Arguments } from "./shapes.js";
 import type { Value } from "./values.js";
@@ -55,11 +55,17 @@ export class Many {
   }
 }
 
+/** A publisher for the topic or queue that a step names. */
+function publisherOf(client: BoltqClient, step: Arguments, options: TopicPublisherOptions): Publisher {
+  const topic = step.optional<string>("topic");
+  return topic === undefined ? client.publisher(step.text("queue"), options) : client.topics.publisher(topic, options);
+}
+
 /** `many.publish`. */
 export async function publishMany(client: BoltqClient, step: Arguments, many: Many): Promise<Value> {
   const count = step.optional<number>("count") ?? Number.POSITIVE_INFINITY;
   const options = { maxInFlight: UNCONFIRMED_MAX, timeoutMs: step.timeoutMs };
-  await using publisher = client.publisher(step.text("queue"), options);
+  await using publisher = publisherOf(client, step, options);
   let confirmed = 0;
   let failed = 0;
   for (let number = 0; number < count && !many.stopped; number += 1) {

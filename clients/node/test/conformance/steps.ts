@@ -1,5 +1,12 @@
 /** The steps of the scenarios, each with the public interface of the client. */
-import { type BoltqClient, type ExchangeKind, type KvEvent, ReceivedMessage, Subscription } from "@boltq/client";
+import {
+  type BoltqClient,
+  type BoltqError,
+  type ExchangeKind,
+  type KvEvent,
+  ReceivedMessage,
+  Subscription,
+} from "@boltq/client";
 import type { Testbed } from "../testbed.js";
 import { type Many, publishMany, workMany } from "./many.js";
 import { type Arguments, changed, exchangeOf, failures, message, queueOf, received, settings } from "./shapes.js";
@@ -182,6 +189,23 @@ export const STEPS: Readonly<Record<string, Step>> = {
   "topic.publish": async ({ client }, s) => {
     const { id, durableSubscriptions } = await client.topics.publish(s.text("topic"), message(s.fields["message"]), s);
     return { message_id: id, durable_subscriptions: durableSubscriptions };
+  },
+  "topic.publish_many": async ({ client }, s) => {
+    const messages = (s.fields["messages"] as readonly Value[]).map(message);
+    await using publisher = client.topics.publisher(s.text("topic"), { timeoutMs: s.timeoutMs });
+    const outcomes: Promise<Value>[] = [];
+    for (const each of messages) {
+      const { confirmed } = await publisher.send(each);
+      outcomes.push(
+        confirmed.then(
+          (id) => ({ message_id: id }),
+          (error: BoltqError) => ({ error: { reason: error.reason } }),
+        ),
+      );
+    }
+    const results = await Promise.all(outcomes);
+    await publisher.flush().catch(() => undefined);
+    return { results };
   },
   "topic.subscriptions": async ({ client }, s) => ({
     subscriptions: await all(client.topics.subscriptions(s.text("topic"), s), ({ subscription, queue, backlog }) => ({

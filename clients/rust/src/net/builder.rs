@@ -7,11 +7,12 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use super::address::Address;
 use super::caller::{Caller, Settings};
-use super::connections::Connections;
+use super::connections::{Connecting, Connections};
 use super::tls::{Connector, Tls};
 use crate::{Client, Error};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 const WINDOW_BYTES_DEFAULT: u32 = 4 << 20;
 /// The protocol has no smaller one at the start, and none over this.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = (64 << 10)..=(1 << 30);
@@ -24,6 +25,7 @@ pub struct ClientBuilder {
     bearer_token: Option<String>,
     tls: Option<Tls>,
     timeout: Duration,
+    connect_timeout: Duration,
     idempotent_publishes: bool,
     window_bytes: u32,
 }
@@ -36,6 +38,7 @@ impl ClientBuilder {
             bearer_token: None,
             tls: None,
             timeout: TIMEOUT_DEFAULT,
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             idempotent_publishes: true,
             window_bytes: WINDOW_BYTES_DEFAULT,
         }
@@ -84,6 +87,14 @@ impl ClientBuilder {
         self
     }
 
+    /// How long an attempt to connect to one server may take, and all of them together as long as no server has ever answered this client:
+    /// its calls fail then, and do not wait as long as they may take. Workers wait for ever. 5 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
     /// Whether publishes to queues get an idempotency key if they have none; `true` by default.
     ///
     /// With a key, a publish whose answer was lost is sent again and stored once. The server remembers each for `queue.dedup_ttl` (10
@@ -124,14 +135,18 @@ impl ClientBuilder {
             timeout: self.timeout,
             idempotent_publishes: self.idempotent_publishes,
         };
-        let connections = Connections::new(addresses, connector, self.window_bytes)?;
+        let connecting = Connecting {
+            timeout: self.connect_timeout,
+            window_bytes: self.window_bytes,
+        };
+        let connections = Connections::new(addresses, connector, connecting)?;
         Ok(Client::new(Caller::new(connections, settings)))
     }
 
     /// A client, after one of the servers has answered.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`], or none of them answers within the timeout, or does not accept the key.
+    /// As [`ClientBuilder::build`], or none of them answers within [`ClientBuilder::connect_timeout`], or does not accept the key.
     pub async fn connect(self) -> Result<Client, Error> {
         let client = self.build()?;
         match client.cluster().status().await {

@@ -7,13 +7,15 @@ use boltq_proto::r#type::v1::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::address::Address;
 use super::backoff::Backoff;
 use super::connections::Connections;
-use super::failure::{Failure, Outcome};
+use super::failure::{Below, Failure, Outcome};
 use super::keys::Keys;
+use super::strangers::{http_only, stranger_at};
+use super::unreached::Unreached;
 use crate::Error;
 
 /// Whether a call whose outcome is not known is made again.
@@ -61,7 +63,7 @@ struct Shared {
 enum Next {
     Now,
     After(Duration),
-    GiveUp,
+    GiveUp(Error),
 }
 
 /// Attempts of one call.
@@ -69,6 +71,11 @@ pub(crate) struct Attempts {
     backoff: Backoff,
     /// One that may come at once was made already.
     hurried: usize,
+    unreached: Unreached,
+    /// Whether it waits for ever for a server if none has ever answered.
+    patient: bool,
+    /// No server has ever answered, and it is no use to wait for one.
+    gave_up: bool,
 }
 
 impl Attempts {
@@ -76,6 +83,17 @@ impl Attempts {
         Self {
             backoff: Backoff::new(),
             hurried: 0,
+            unreached: Unreached::default(),
+            patient: false,
+            gave_up: false,
+        }
+    }
+
+    /// For what waits for a server for ever.
+    pub(crate) fn patient() -> Self {
+        Self {
+            patient: true,
+            ..Self::new()
         }
     }
 }
@@ -147,11 +165,14 @@ impl Caller {
             let mut request = self.request(message.clone());
             request.set_timeout(left);
             let status = match tokio::time::timeout_at(deadline, make(channel, request)).await {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Ok(response)) => {
+                    self.shared.connections.answered();
+                    return Ok(response.into_inner());
+                }
                 Ok(Err(status)) => status,
                 Err(_) => return Err(late(last, self.timeout + wait)),
             };
-            let mut failure = self.learn(&address, &status);
+            let mut failure = self.learn(&address, &status).await;
             unknown |= failure.outcome == Outcome::Unknown;
             if unknown {
                 failure.error = failure.error.with_unknown_outcome();
@@ -164,12 +185,14 @@ impl Caller {
             let next = if again {
                 self.next(&failure, &mut attempts)
             } else {
-                Next::GiveUp
+                Next::GiveUp(failure.error.clone())
             };
             match next {
                 Next::Now => {}
                 Next::After(wait) if Instant::now() + wait < deadline => tokio::time::sleep(wait).await,
-                Next::After(_) | Next::GiveUp => return Err(failure.error),
+                Next::After(_) => return Err(failure.error),
+                Next::GiveUp(error) if unknown => return Err(error.with_unknown_outcome()),
+                Next::GiveUp(error) => return Err(error),
             }
             last = Some(failure.error);
         }
@@ -191,11 +214,14 @@ impl Caller {
             // Servers answer with the head of a stream at once; one that does not is no use.
             let within = deadline.unwrap_or_else(|| Instant::now() + self.timeout);
             let status = match tokio::time::timeout_at(within, make(channel, self)).await {
-                Ok(Ok(response)) => return Ok((address, response.into_inner())),
+                Ok(Ok(response)) => {
+                    self.shared.connections.answered();
+                    return Ok((address, response.into_inner()));
+                }
                 Ok(Err(status)) => status,
                 Err(_) => Status::unavailable("the server does not answer"),
             };
-            let failure = self.learn(&address, &status);
+            let failure = self.learn(&address, &status).await;
             self.wait(&failure, attempts, deadline).await?;
         }
     }
@@ -213,20 +239,51 @@ impl Caller {
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
-            Next::After(_) | Next::GiveUp => Err(failure.error.clone()),
+            Next::After(_) => Err(failure.error.clone()),
+            Next::GiveUp(error) => Err(error),
         }
     }
 
     /// What a failure means, after the connections know of it.
-    pub(crate) fn learn(&self, address: &Address, status: &Status) -> Failure {
-        let failure = Failure::of(status);
+    pub(crate) async fn learn(&self, address: &Address, status: &Status) -> Failure {
+        let mut failure = Failure::of(status);
         let connections = &self.shared.connections;
+        if failure.error.reason().is_some() {
+            connections.answered();
+        }
+        if !connections.has_answered()
+            && let Some(explained) = self.explained(address, status, &failure).await
+        {
+            failure = explained;
+        }
+        failure.error = failure.error.named(&address.authority());
+        failure.from = Some(address.clone());
         match &failure.leader {
             Some(leader) if failure.outcome != Outcome::Final => connections.follow(leader),
             _ if failure.elsewhere && failure.outcome != Outcome::Final => connections.leave(address),
             _ => {}
         }
         failure
+    }
+
+    /// What is probably wrong with an address at which no server has ever answered.
+    async fn explained(&self, address: &Address, status: &Status, failure: &Failure) -> Option<Failure> {
+        if status.code() == Code::Unimplemented {
+            let said = status.message();
+            let name = address.authority();
+            let text = format!(
+                "{name} does not know this call: it is no server of BoltQ, or one of an older version ({said})"
+            );
+            return Some(Failure::of(&Status::unimplemented(text)));
+        }
+        let secure = self.shared.connections.is_secure();
+        let stranger = match Below::of(status) {
+            _ if failure.outcome == Outcome::Final => None,
+            Below::Absent => None,
+            Below::Http1 => Some(http_only(address)),
+            Below::Unclear => stranger_at(address, secure).await,
+        };
+        stranger.map(Failure::at_wrong_server)
     }
 
     /// A message with what goes with every call.
@@ -238,26 +295,46 @@ impl Caller {
 
     fn next(&self, failure: &Failure, attempts: &mut Attempts) -> Next {
         if failure.outcome == Outcome::Final {
-            return Next::GiveUp;
+            return Next::GiveUp(failure.error.clone());
+        }
+        let connections = &self.shared.connections;
+        if let Some(from) = &failure.from
+            && !connections.has_answered()
+        {
+            let limit = (!attempts.patient).then(|| connections.connect_timeout());
+            let verdict = attempts
+                .unreached
+                .note(connections.configured(), from, &failure.error, limit);
+            if let Some(error) = verdict {
+                attempts.gave_up = true;
+                return Next::GiveUp(error);
+            }
         }
         // Another address is not to wait for what this one did wrong, and neither is a leader that was just named; but who is sent
         // around in a circle waits.
-        let unconnected =
-            matches!(failure.error, Error::Unreachable(_)) && attempts.hurried + 1 < self.shared.connections.count();
+        let unconnected = matches!(failure.error, Error::Unreachable(_) | Error::WrongServer(_))
+            && attempts.hurried + 1 < connections.configured().len();
         let named = failure.leader.is_some() && attempts.hurried == 0;
         if unconnected || named {
             attempts.hurried += 1;
             return Next::Now;
         }
-        Next::After(attempts.backoff.next(failure.retry_after))
+        let pause = attempts.backoff.next(failure.retry_after);
+        Next::After(attempts.unreached.bound(pause))
     }
 }
 
 impl Attempts {
+    /// Whether an attempt has failed because no server has ever answered, so that others would fail as well. Says so once.
+    pub(crate) fn gave_up(&mut self) -> bool {
+        std::mem::take(&mut self.gave_up)
+    }
+
     /// After a success.
     pub(crate) fn reset(&mut self) {
         self.backoff.reset();
         self.hurried = 0;
+        self.unreached.reset();
     }
 }
 

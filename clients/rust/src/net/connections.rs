@@ -5,6 +5,7 @@
 //! goes on with those that the application gave.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,13 +16,20 @@ use super::backoff::random;
 use super::tls::Connector;
 use crate::Error;
 
-/// For name look-up, TCP and TLS together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How soon a server that is gone without a word is noticed: interval plus timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many windows of streams a connection has.
 const STREAMS_AT_FULL_SPEED: u32 = 4;
+
+/// How connections are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connecting {
+    /// For name look-up, TCP and TLS together.
+    pub(crate) timeout: Duration,
+    /// Of a stream.
+    pub(crate) window_bytes: u32,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -29,6 +37,9 @@ pub(crate) struct Connections {
     configured: Vec<Address>,
     tls: Option<Connector>,
     window_bytes: u32,
+    connect_timeout: Duration,
+    /// Whether any server has ever answered a call.
+    answered: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -42,7 +53,7 @@ struct State {
 
 impl Connections {
     /// `configured` has one address at least.
-    pub(crate) fn new(configured: Vec<Address>, tls: Option<Connector>, window_bytes: u32) -> Result<Self, Error> {
+    pub(crate) fn new(configured: Vec<Address>, tls: Option<Connector>, connecting: Connecting) -> Result<Self, Error> {
         let count = configured.len();
         let nothing = || Error::Usage("no address of a server was given".to_owned());
         // Clients spread over the nodes from the start on.
@@ -51,7 +62,9 @@ impl Connections {
         Ok(Self {
             configured,
             tls,
-            window_bytes,
+            window_bytes: connecting.window_bytes,
+            connect_timeout: connecting.timeout,
+            answered: AtomicBool::new(false),
             state: Mutex::new(State {
                 current,
                 next: (first + 1) % count,
@@ -60,9 +73,29 @@ impl Connections {
         })
     }
 
-    /// How many addresses the application gave.
-    pub(crate) fn count(&self) -> usize {
-        self.configured.len()
+    /// The addresses that the application gave.
+    pub(crate) fn configured(&self) -> &[Address] {
+        &self.configured
+    }
+
+    /// Whether connections are encrypted.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// How long an attempt to connect may take.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// Whether any server has ever answered a call.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// A server has answered.
+    pub(crate) fn answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
     }
 
     /// What the next call takes. It connects when it is used, and again when the connection has broken.
@@ -103,7 +136,7 @@ impl Connections {
         let endpoint = Endpoint::from_shared(format!("http://{}", address.authority()))
             .map_err(|error| Error::Usage(format!("address {} cannot be used: {error}", address.authority())))?
             .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(self.connect_timeout)
             .initial_stream_window_size(self.window_bytes)
             .initial_connection_window_size(self.window_bytes.saturating_mul(STREAMS_AT_FULL_SPEED))
             .http2_keep_alive_interval(PING_INTERVAL)
@@ -134,7 +167,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_moves_on_once_and_a_leader_that_is_named_is_tried_until_it_fails() {
-        let connections = Connections::new(vec![address(1), address(2), address(3)], None, 1 << 16).unwrap();
+        let connecting = Connecting {
+            timeout: Duration::from_secs(1),
+            window_bytes: 1 << 16,
+        };
+        let connections = Connections::new(vec![address(1), address(2), address(3)], None, connecting).unwrap();
         let (first, _) = connections.current().unwrap();
         connections.leave(&first);
         let (second, _) = connections.current().unwrap();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tonic::{Code, ConnectError, Status};
 use tonic_types::StatusExt;
 
+use super::address::Address;
 use crate::{Error, error::Refusal};
 
 const DOMAIN: &str = "boltq";
@@ -34,6 +35,8 @@ pub(crate) struct Failure {
     /// Another node may know more, or be there.
     pub(crate) elsewhere: bool,
     pub(crate) retry_after: Option<Duration>,
+    /// The server that was asked; `None` for what was said of a single message of a batch.
+    pub(crate) from: Option<Address>,
 }
 
 /// By the reason alone, as also messages of a batch have it.
@@ -54,6 +57,7 @@ impl Failure {
                 leader: None,
                 elsewhere: true,
                 retry_after: None,
+                from: None,
             };
         }
         match status.get_details_error_info().filter(|info| info.domain == DOMAIN) {
@@ -95,6 +99,7 @@ impl Failure {
             outcome,
             leader,
             elsewhere,
+            from: None,
         }
     }
 
@@ -123,7 +128,48 @@ impl Failure {
             leader: None,
             elsewhere: true,
             retry_after: None,
+            from: None,
         }
+    }
+
+    /// The same call, at an address where no server of BoltQ is.
+    pub(super) fn at_wrong_server(what: String) -> Self {
+        Self {
+            error: Error::WrongServer(what),
+            outcome: Outcome::NotDone,
+            leader: None,
+            elsewhere: true,
+            retry_after: None,
+            from: None,
+        }
+    }
+}
+
+/// What a failure of a connection is, as far as it can be told from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Below {
+    /// Nobody is there.
+    Absent,
+    /// HTTP/1.1 is spoken over TLS.
+    Http1,
+    /// Nothing that says why.
+    Unclear,
+}
+
+impl Below {
+    pub(super) fn of(status: &Status) -> Self {
+        use std::io::ErrorKind as Kind;
+        let mut cause = status.source();
+        while let Some(error) = cause {
+            match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+                Some(Kind::ConnectionRefused | Kind::TimedOut | Kind::HostUnreachable | Kind::NetworkUnreachable) => {
+                    return Self::Absent;
+                }
+                Some(Kind::Unsupported) => return Self::Http1,
+                _ => cause = error.source(),
+            }
+        }
+        Self::Unclear
     }
 }
 

@@ -7,7 +7,9 @@ mod caller;
 mod connections;
 mod failure;
 mod keys;
+mod strangers;
 mod tls;
+mod unreached;
 
 pub use builder::ClientBuilder;
 pub use tls::Tls;

@@ -12,10 +12,11 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, AlertDescription, ClientConfig, RootCertStore};
 use tonic::transport::Uri;
 
 use super::address::Address;
+use super::strangers::http_only;
 use crate::Error;
 
 const ALPN_HTTP2: &[u8] = b"h2";
@@ -99,6 +100,15 @@ impl Tls {
     }
 }
 
+/// Whether the server has refused the handshake because it has no HTTP/2.
+fn is_without_http2(error: &io::Error) -> bool {
+    let said = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(
+        said,
+        Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol))
+    )
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|why| unusable("certificate", path, &why))?;
@@ -149,11 +159,22 @@ impl Connector {
             .map_err(|_| Error::Usage(format!("{name:?} is no name that a certificate can have")))?;
         let (tls, host, port) = (self.tls.clone(), address.host.clone(), address.port);
         Ok(tower::service_fn(move |_: Uri| -> Connecting {
-            let (tls, host, wanted) = (tls.clone(), host.clone(), wanted.clone());
+            let (tls, wanted) = (tls.clone(), wanted.clone());
+            let address = Address {
+                host: host.clone(),
+                port,
+            };
             Box::pin(async move {
-                let stream = TcpStream::connect((host.as_str(), port)).await?;
+                let stream = TcpStream::connect((address.host.as_str(), port)).await?;
                 stream.set_nodelay(true)?;
-                tls.connect(wanted, stream).await.map(TokioIo::new)
+                let http1 = || io::Error::new(io::ErrorKind::Unsupported, http_only(&address));
+                match tls.connect(wanted, stream).await {
+                    Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2) => Ok(TokioIo::new(stream)),
+                    // It would take what is sent for a request of HTTP/1.1.
+                    Ok(_) => Err(http1()),
+                    Err(error) if is_without_http2(&error) => Err(http1()),
+                    Err(error) => Err(error),
+                }
             })
         }))
     }

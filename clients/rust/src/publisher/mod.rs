@@ -2,6 +2,7 @@
 
 mod item;
 mod session;
+mod target;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use crate::net::Caller;
 use crate::{Error, Message, MessageId, Result};
 use item::{Item, Room};
 use session::Sender;
+use target::Target;
+
+pub(crate) use target::{ToQueue, ToTopic};
 
 /// More than a message may have in all.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -40,7 +44,8 @@ impl Default for PublisherOptions {
     }
 }
 
-/// Publishes to one queue, many messages at a time; see [`Queue::publisher`](crate::Queue::publisher).
+/// Publishes to one queue or topic, many messages at a time; see [`Queue::publisher`](crate::Queue::publisher) and
+/// [`Topic::publisher`](crate::Topic::publisher).
 ///
 /// Messages go in batches of what is there. When the stream breaks, another one is opened and what was not confirmed is sent
 /// again; with idempotency keys (the default) nothing is lost or stored twice. Messages without one that may have been stored fail instead, see
@@ -76,12 +81,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(caller: Caller, queue: String, mut options: PublisherOptions) -> Self {
+    pub(crate) fn new(caller: Caller, target: impl Target, mut options: PublisherOptions) -> Self {
         options.max_messages = options.max_messages.clamp(1, Semaphore::MAX_PERMITS);
         // Permits are taken by 32 bits at a time.
         options.max_bytes = options.max_bytes.clamp(1, u32::MAX as usize);
         let (items, given) = mpsc::unbounded_channel();
-        let sending = tokio::spawn(Sender::new(caller.clone(), queue, given).run());
+        let sending = tokio::spawn(Sender::new(caller.clone(), target, given).run());
         Self {
             items,
             messages: Arc::new(Semaphore::new(options.max_messages)),

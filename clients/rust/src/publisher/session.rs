@@ -8,16 +8,15 @@
 use std::collections::VecDeque;
 use std::future::pending;
 
-use boltq_proto::queue::v1::{PublishStreamRequest, PublishStreamResponse};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::item::Item;
+use super::target::Target;
 use crate::error::Refusal;
 use crate::net::{Address, Attempts, Caller, Failure, KEYS_FULL, Outcome, reason_outcome};
-use crate::queue::service;
 use crate::{Error, MessageId, Result};
 
 /// What the server takes in one request.
@@ -27,9 +26,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Requests that may wait for HTTP/2: what is on its way is bounded by room, not by this.
 const REQUESTS_MAX: usize = 4;
 
-pub(super) struct Sender {
+pub(super) struct Sender<T> {
     caller: Caller,
-    queue: String,
+    target: T,
     given: mpsc::UnboundedReceiver<Item>,
     waiting: VecDeque<Item>,
     sent: VecDeque<Vec<Item>>,
@@ -38,10 +37,10 @@ pub(super) struct Sender {
 }
 
 /// One stream.
-struct Session {
+struct Session<T: Target> {
     address: Address,
-    requests: mpsc::Sender<PublishStreamRequest>,
-    responses: Streaming<PublishStreamResponse>,
+    requests: mpsc::Sender<T::Request>,
+    responses: Streaming<T::Response>,
 }
 
 /// Why a stream is over.
@@ -53,11 +52,11 @@ enum End {
     Late,
 }
 
-impl Sender {
-    pub(super) fn new(caller: Caller, queue: String, given: mpsc::UnboundedReceiver<Item>) -> Self {
+impl<T: Target> Sender<T> {
+    pub(super) fn new(caller: Caller, target: T, given: mpsc::UnboundedReceiver<Item>) -> Self {
         Self {
             caller,
-            queue,
+            target,
             given,
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
@@ -93,12 +92,12 @@ impl Sender {
         }
     }
 
-    async fn open(&mut self, deadline: Option<Instant>) -> Result<Session> {
+    async fn open(&mut self, deadline: Option<Instant>) -> Result<Session<T>> {
         let opened = self.caller.open(&mut self.attempts, deadline, |channel, caller| {
             let (requests, stream) = mpsc::channel(REQUESTS_MAX);
             let request = caller.request(ReceiverStream::new(stream));
             async move {
-                let response = service(channel).publish_stream(request).await?;
+                let response = T::open(channel, request).await?;
                 Ok(response.map(|responses| (requests, responses)))
             }
         });
@@ -111,7 +110,7 @@ impl Sender {
     }
 
     /// Sends and receives until the stream is over.
-    async fn serve(&mut self, session: &mut Session) -> End {
+    async fn serve(&mut self, session: &mut Session<T>) -> End {
         let mut closed = false;
         loop {
             if closed && self.waiting.is_empty() && self.sent.is_empty() {
@@ -136,19 +135,19 @@ impl Sender {
                         Ok(None) => Status::unavailable("the server ended the stream"),
                         Err(status) => status,
                     };
-                    return End::Failed(self.caller.learn(&session.address, &status));
+                    return End::Failed(self.caller.learn(&session.address, &status).await);
                 }
                 permit = session.requests.reserve(), if may_send => match permit {
                     Ok(permit) => permit.send(self.next_batch()),
                     // The stream is over; what it ends with comes as a response.
                     Err(_) => match session.responses.message().await {
-                        Err(status) => return End::Failed(self.caller.learn(&session.address, &status)),
+                        Err(status) => return End::Failed(self.caller.learn(&session.address, &status).await),
                         Ok(Some(response)) => if let Some(failure) = self.answered(response) {
                             return End::Failed(failure);
                         },
                         Ok(None) => {
                             let status = Status::unavailable("the server ended the stream");
-                            return End::Failed(self.caller.learn(&session.address, &status));
+                            return End::Failed(self.caller.learn(&session.address, &status).await);
                         }
                     },
                 },
@@ -170,7 +169,7 @@ impl Sender {
     }
 
     /// What is there, up to the limits of a batch, and of one kind: see [`Keyed::is_left_out`](crate::net::Keyed::is_left_out).
-    fn next_batch(&mut self) -> PublishStreamRequest {
+    fn next_batch(&mut self) -> T::Request {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < BATCH_MESSAGES_MAX {
@@ -186,25 +185,23 @@ impl Sender {
             self.caller.keys().reconsider(&mut item.keyed, item.unknown);
             batch.push(item);
         }
-        let request = PublishStreamRequest {
-            queue: self.queue.clone(),
-            messages: batch.iter().map(|item: &Item| item.keyed.message.clone()).collect(),
-            ack_level: 0,
-        };
+        let messages = batch.iter().map(|item: &Item| item.keyed.message.clone());
+        let request = self.target.request(messages.collect());
         self.sent.push_back(batch);
         request
     }
 
     /// Tells of each message of the oldest batch what became of it. Those that are to be sent again are in `refused` then, or in `waiting`
     /// if nothing else is on its way; if they need another stream, this is why.
-    fn answered(&mut self, response: PublishStreamResponse) -> Option<Failure> {
+    fn answered(&mut self, response: T::Response) -> Option<Failure> {
         let Some(batch) = self.sent.pop_front() else {
             let error = Error::Lost("the server answered what was not sent".to_owned());
             return Some(failed(Outcome::Unknown, error));
         };
         self.attempts.reset();
-        let mut failures = response.failures.into_iter().peekable();
-        let mut ids = response.message_ids.into_iter();
+        let answer = T::answered(response);
+        let mut failures = answer.failures.into_iter().peekable();
+        let mut ids = answer.ids.into_iter();
         let mut failure: Option<Failure> = None;
         for (index, mut item) in batch.into_iter().enumerate() {
             let id = ids.next().unwrap_or_default();
@@ -251,7 +248,7 @@ impl Sender {
         let now = Instant::now();
         for mut item in std::mem::take(&mut self.sent).into_iter().flatten().rev() {
             // A stream that is refused for good ends with what was refused. Else nothing is known of what was not answered.
-            item.unknown |= outcome != Outcome::Final;
+            item.unknown |= outcome != Outcome::Final && !matches!(error, Error::WrongServer(_));
             let lost = outcome == Outcome::Final || item.deadline <= now;
             match lost || (item.unknown && !item.is_repeatable()) {
                 true => item.finish(Err(error.clone())),
@@ -271,7 +268,7 @@ impl Sender {
 
     /// No stream could be opened: those fail that have waited too long, or all if there is no use in waiting.
     fn fail_waiting(&mut self, error: &Error) {
-        if !error.is_retriable() {
+        if !error.is_retriable() || self.attempts.gave_up() {
             while let Some(item) = self.waiting.pop_front() {
                 item.finish(Err(error.clone()));
             }
@@ -305,6 +302,7 @@ fn failed(outcome: Outcome, error: Error) -> Failure {
         outcome,
         leader: None,
         elsewhere: true,
+        from: None,
     }
 }
 

@@ -14,7 +14,8 @@ use tonic::transport::Channel;
 pub use manage::Scheduled;
 pub use settings::{Overflow, QueueSettings};
 
-use crate::net::{Caller, Repeat};
+use crate::net::{Attempts, Caller, Repeat};
+use crate::publisher::ToQueue;
 use crate::settler::Settlement;
 use crate::wire::duration;
 use crate::{
@@ -85,7 +86,7 @@ impl Queue {
     /// Opens a stream of publishes, each of which is confirmed.
     #[must_use]
     pub fn publisher(&self, options: PublisherOptions) -> Publisher {
-        Publisher::new(self.caller().clone(), self.name.clone(), options)
+        Publisher::new(self.caller().clone(), ToQueue(self.name.clone()), options)
     }
 
     /// Takes messages that are ready. What is not settled before its lease ends is delivered again, to anybody.
@@ -107,7 +108,12 @@ impl Queue {
     /// Messages as they come, until the subscription is dropped.
     #[must_use]
     pub fn subscribe(&self, options: SubscribeOptions) -> Subscription {
-        Subscription::new(self.client.clone(), self.name.clone(), options)
+        Subscription::new(self.client.clone(), self.name.clone(), options, Attempts::new())
+    }
+
+    /// As [`Queue::subscribe`], for what waits for its server for ever.
+    pub(crate) fn subscribe_patiently(&self, options: SubscribeOptions) -> Subscription {
+        Subscription::new(self.client.clone(), self.name.clone(), options, Attempts::patient())
     }
 
     /// A worker in the making.

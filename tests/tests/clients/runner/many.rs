@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use boltq::{Client, Confirmation, ConsumeOptions, Delivery, Error, Failed, PublisherOptions};
+use boltq::{Client, Confirmation, ConsumeOptions, Delivery, Error, Failed, Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
 use super::context::Progress;
@@ -17,12 +17,20 @@ const UNCONFIRMED_MAX: usize = 64;
 const POLL: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(10);
 
+/// A publisher for the topic or queue that a step names.
+pub(super) fn publisher(client: &Client, step: &Value, options: PublisherOptions) -> Publisher {
+    match step["topic"].as_str() {
+        Some(topic) => client.topic(topic).publisher(options),
+        None => client.queue(text(step, "queue")).publisher(options),
+    }
+}
+
 pub(super) async fn publish(client: &Client, step: &Value, progress: &Progress) -> Result<Value, Error> {
     let options = PublisherOptions {
         max_messages: UNCONFIRMED_MAX,
         ..PublisherOptions::default()
     };
-    let publisher = client.queue(text(step, "queue")).publisher(options);
+    let publisher = publisher(client, step, options);
     let count = step["count"].as_u64().unwrap_or(u64::MAX);
     let mut waiting: VecDeque<Confirmation> = VecDeque::new();
     let mut failed = 0;

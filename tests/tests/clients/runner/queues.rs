@@ -96,8 +96,8 @@ pub(super) async fn perform(client: &Client, call: &str, step: &Value) -> Result
     })
 }
 
-async fn publish_many(client: &Client, step: &Value) -> Result<Vec<Value>, Error> {
-    let publisher = client.queue(text(step, "queue")).publisher(PublisherOptions::default());
+pub(super) async fn publish_many(client: &Client, step: &Value) -> Result<Vec<Value>, Error> {
+    let publisher = super::many::publisher(client, step, PublisherOptions::default());
     let mut confirmations = Vec::new();
     for one in step["messages"].as_array().expect("messages") {
         confirmations.push(publisher.publish(message(one)).await?);

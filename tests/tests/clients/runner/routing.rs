@@ -3,7 +3,7 @@
 use boltq::{Binding, Client, Error, ExchangeOptions, ExchangeType, TopicSubscribeOptions, TopicSubscription};
 use serde_json::{Value, json};
 
-use super::queues::{headers, message};
+use super::queues::{headers, message, publish_many};
 use super::steps::text;
 
 pub(super) async fn subscribe(client: &Client, step: &Value) -> Result<TopicSubscription, Error> {
@@ -33,6 +33,7 @@ pub(super) async fn topic(client: &Client, call: &str, step: &Value) -> Result<V
             let published = topic.publish(message(&step["message"])).await?;
             json!({"message_id": published.id.to_string(), "durable_subscriptions": published.durable_subscriptions})
         }
+        "publish_many" => json!({"results": publish_many(client, step).await?}),
         "subscriptions" => {
             let all = topic.subscriptions().await?;
             let shown = all

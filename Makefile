@@ -9,7 +9,7 @@ PROFILE ?= release
 SOAK_PROFILE ?= dev
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz soak clients generate tools fix bench
+.PHONY: help run build cluster cluster-status cluster-stop cluster-clean test verify docs fuzz soak clients reference generate tools fix bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,7 @@ test: tools verify ## Run all tests
 	cargo test --workspace --no-fail-fast
 	scripts/clients.sh go
 	scripts/clients.sh node
+	scripts/reference.sh
 	$(MAKE) docs
 	scripts/fuzz.sh 2
 
@@ -62,6 +63,9 @@ soak: ## Simulate clusters with SEEDS (5000) seeds, the first of them FROM (1000
 
 clients: ## Test the clients for Go, Node and Rust
 	scripts/clients.sh
+
+reference: ## Write the references of the clients into target/reference
+	scripts/reference.sh
 
 generate: ## Write the code of the clients that comes from the protos
 	scripts/generate.sh

@@ -23,7 +23,8 @@ build() {
         export BOLTQ_SERVER_BIN="$target/boltq-server"
     fi
     if [[ -z "${BOLTQ_TESTBED_BIN:-}" ]]; then
-        cargo build -p boltq-tests --bin boltq-testbed
+        # Of the workspace: so it is compiled with what `cargo test --workspace` has compiled.
+        cargo build --workspace --bin boltq-testbed
         export BOLTQ_TESTBED_BIN="$target/boltq-testbed"
     fi
 }

@@ -23,8 +23,15 @@
 // switches these keys off with [WithGeneratedKeys]. A message without a key is sent again only if it was surely not
 // stored, and fails with [ErrOutcomeUnknown] otherwise.
 //
-// For topics and exchanges the client makes no keys. A message with a key of the application is sent again there too, and comes
-// once; one without is not sent again if it may have been published, unless [AtLeastOnce] says so.
+// For [Client.PublishTopic] and [Client.PublishExchange] the client makes no keys. A message with a key of the application is sent
+// again there too, and comes once; one without is not sent again if it may have been published, unless [AtLeastOnce] says so. A
+// publisher to a topic ([Client.NewTopicPublisher]) makes keys as one to a queue does.
+//
+// # Connecting
+//
+// As long as no server has ever answered, calls wait for one for [WithConnectTimeout] and not for as long as they may take, and then
+// fail with each address and what went wrong there. If something else listens at the address, or only one side speaks TLS, they
+// fail at once with [ErrWrongServer].
 //
 // # Consuming
 //

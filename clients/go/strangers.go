@@ -38,12 +38,12 @@ const (
 	spokenOther
 )
 
-// strangerAt says what is wrong with an address; empty: nothing that could be told from here.
+// strangerAt says what is wrong with an address; empty: nothing that could be told from here in this time.
 func strangerAt(ctx context.Context, address string, secure bool, within time.Duration) string {
 	if host, _, err := net.SplitHostPort(address); err != nil || strings.Contains(host, "/") {
 		return ""
 	}
-	switch speaks := spokenAt(ctx, address, within); {
+	switch speaks := spokenAt(ctx, address, within/2); {
 	case speaks == spokenTLS && !secure:
 		return address + " speaks TLS, and this client does not: switch it on with WithTLS or WithCAFile"
 	case speaks == spokenHTTP2 && secure:

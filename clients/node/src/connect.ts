@@ -361,9 +361,10 @@ function translate(error: unknown, address: string, shows: ChannelOptions["shows
     return new BoltqError(text, { code, cause: error });
   }
   if (told) return new BoltqError(message, { code, cause: error });
-  const unheard = message.includes("REFUSED_STREAM");
-  const text = message.includes(address) ? message : `the connection to ${address} broke: ${message}`;
-  return new BoltqError(text, { code: "UNAVAILABLE", unsent: unheard || unsent.has(error), cause: error });
+  const unheard = message.includes("REFUSED_STREAM") || unsent.has(error);
+  const what = unheard ? `no connection to ${address}` : `the connection to ${address} broke`;
+  const text = message.includes(address) ? message : `${what}: ${message}`;
+  return new BoltqError(text, { code: "UNAVAILABLE", unsent: unheard, cause: error });
 }
 
 function errorInfo(error: ConnectError): ErrorInfo | undefined {

@@ -19,9 +19,9 @@ const TLS_MAJOR = 3;
 
 type Speaks = "tls" | "http/1" | "http/2" | "something else" | "nothing";
 
-/** What is wrong with an address; undefined: nothing that could be told from here. */
+/** What is wrong with an address; undefined: nothing that could be told from here in this time. */
 export async function strangerAt(address: string, secure: boolean, withinMs: number): Promise<string | undefined> {
-  switch (await spokenAt(address, withinMs)) {
+  switch (await spokenAt(address, withinMs / 2)) {
     case "tls":
       return secure ? undefined : `${address} speaks TLS, and this client does not: switch it on with the option tls`;
     case "http/2":

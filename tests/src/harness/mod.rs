@@ -28,6 +28,6 @@ pub use options::ServerOptions;
 pub use ports::{free_neighbours, free_port};
 pub use process::{ProcessStat, Usage};
 pub use random::Random;
-pub use server::{Server, StartError, cli_binary, server_binary, use_server_binary};
+pub use server::{Server, StartError, cargo_build, cli_binary, server_binary, use_server_binary};
 pub use small_disk::SmallDisk;
 pub use wait::{eventually, eventually_async, within};

@@ -343,6 +343,15 @@ fn built(name: &str) -> PathBuf {
 const ABOUT_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
 fn build() -> PathBuf {
+    // The packages that `make docs` names, so that nothing is compiled twice for other features.
+    cargo_build(&["--package", "boltq-server", "--package", "boltq-cli"])
+}
+
+/// Builds programs as this one was built, and answers where they are.
+///
+/// # Panics
+/// When they cannot be built.
+pub fn cargo_build(which: &[&str]) -> PathBuf {
     let directory = build_directory();
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
@@ -350,16 +359,7 @@ fn build() -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // The packages that `make docs` names, so that nothing is compiled twice for other features.
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        "boltq-server",
-        "--package",
-        "boltq-cli",
-    ]);
-    command.args(["--profile", profile]);
+    command.args(["build", "--quiet", "--profile", profile]).args(which);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     // What cargo tells this process of its package: build scripts that ask for it would run again for nothing.
     for (name, _) in std::env::vars_os() {
@@ -369,6 +369,6 @@ fn build() -> PathBuf {
         }
     }
     let status = command.status().expect("run cargo");
-    assert!(status.success(), "server and command line do not build");
+    assert!(status.success(), "cargo does not build {which:?}");
     directory
 }

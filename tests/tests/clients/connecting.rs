@@ -40,7 +40,7 @@ async fn failures(builder: ClientBuilder) -> Vec<Error> {
             async { second.await.expect_err("no server") },
         )
     };
-    let (a, b, c, d, e, f, g, h, i) = within(SOON, "calls fail", calls).await;
+    let (a, b, c, d, e, f, g, h, i) = within(SOON, "calls fail", Box::pin(calls)).await;
     vec![a, b, c, d, e, f, g, h, i]
 }
 

@@ -2,26 +2,17 @@
 
 use std::process::Command;
 
-use boltq_tests::harness::{Server, ServerOptions};
+use boltq_tests::harness::{Server, ServerOptions, cargo_build};
 use serde_json::Value;
 
 /// What an example prints.
 fn run(example: &str, arguments: &[&str]) -> String {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args([
-            "run",
-            "--quiet",
-            "--package",
-            "boltq-client",
-            "--example",
-            example,
-            "--",
-        ])
+    // Of the workspace: so it is compiled with what `cargo test --workspace` has compiled.
+    let directory = cargo_build(&["--workspace", "--example", example]);
+    let output = Command::new(directory.join("examples").join(example))
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
-        .expect("run cargo");
+        .expect("run the example");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{example}: {errors}");
     String::from_utf8(output.stdout).expect("text")

@@ -276,12 +276,13 @@ impl Caller {
             );
             return Some(Failure::of(&Status::unimplemented(text)));
         }
-        let secure = self.shared.connections.is_secure();
+        let connections = &self.shared.connections;
+        let (secure, within) = (connections.is_secure(), connections.connect_timeout());
         let stranger = match Below::of(status) {
             _ if failure.outcome == Outcome::Final => None,
             Below::Absent => None,
             Below::Http1 => Some(http_only(address)),
-            Below::Unclear => stranger_at(address, secure).await,
+            Below::Unclear => stranger_at(address, secure, within).await,
         };
         stranger.map(Failure::at_wrong_server)
     }

@@ -18,8 +18,6 @@ const HEAD_BYTES: usize = 9;
 const SETTINGS: u8 = 4;
 const TLS_ALERT: u8 = 0x15;
 const TLS_MAJOR: u8 = 3;
-/// To connect, and as long again for the first bytes.
-const WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaks {
@@ -29,10 +27,10 @@ enum Speaks {
     SomethingElse,
 }
 
-/// What is wrong with an address; `None`: nothing that could be told from here.
-pub(super) async fn stranger_at(address: &Address, secure: bool) -> Option<String> {
+/// What is wrong with an address; `None`: nothing that could be told from here in this time.
+pub(super) async fn stranger_at(address: &Address, secure: bool, within: Duration) -> Option<String> {
     let name = address.authority();
-    match spoken_at(address).await? {
+    match spoken_at(address, within / 2).await? {
         Speaks::Tls if !secure => Some(format!(
             "{name} speaks TLS, and this client does not: switch it on with ClientBuilder::tls"
         )),
@@ -56,8 +54,8 @@ pub(super) fn http_only(address: &Address) -> String {
     )
 }
 
-async fn spoken_at(address: &Address) -> Option<Speaks> {
-    let first = spoken(&answer_to(AS_HTTP2, address).await);
+async fn spoken_at(address: &Address, within: Duration) -> Option<Speaks> {
+    let first = spoken(&answer_to(AS_HTTP2, address, within).await);
     if !matches!(first, None | Some(Speaks::SomethingElse)) {
         return first;
     }
@@ -66,7 +64,7 @@ async fn spoken_at(address: &Address) -> Option<Speaks> {
         "GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
         address.authority()
     );
-    spoken(&answer_to(request.as_bytes(), address).await).or(first)
+    spoken(&answer_to(request.as_bytes(), address, within).await).or(first)
 }
 
 fn spoken(head: &[u8]) -> Option<Speaks> {
@@ -80,7 +78,7 @@ fn spoken(head: &[u8]) -> Option<Speaks> {
 }
 
 /// The first bytes of what is answered; none if nothing is.
-async fn answer_to(request: &[u8], address: &Address) -> Vec<u8> {
+async fn answer_to(request: &[u8], address: &Address, within: Duration) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let talk = async {
         let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
@@ -88,7 +86,7 @@ async fn answer_to(request: &[u8], address: &Address) -> Vec<u8> {
         // What came before it breaks is told all the same.
         stream.take(HEAD_BYTES as u64).read_to_end(&mut head).await
     };
-    let _ = tokio::time::timeout(WITHIN, talk).await;
+    let _ = tokio::time::timeout(within, talk).await;
     head
 }
 

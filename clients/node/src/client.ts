@@ -21,7 +21,8 @@ import { type SettleResult, Settler, settle } from "./settler.js";
 import { type SubscribeOptions, Subscription } from "./subscription.js";
 import { Topics } from "./topics.js";
 import { linked, orAbort, timerMs } from "./wait.js";
-import { type Handler, type StopOptions, Worker, type WorkerOptions } from "./worker.js";
+import { Worker } from "./worker.js";
+import type { Handler, StopOptions, WorkerOptions } from "./worker-options.js";
 
 const ACK_LEVELS: readonly AckLevel[] = ["quorum", "leader", "none"];
 

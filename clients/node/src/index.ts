@@ -46,5 +46,6 @@ export type { SubscribeOptions } from "./subscription.js";
 export { Subscription } from "./subscription.js";
 export type { SubscriptionInfo, TopicInfo, TopicPublished, TopicSubscribeOptions } from "./topics.js";
 export { Topics } from "./topics.js";
-export type { Handler, HandlerContext, StopOptions, StopResult, WorkerOptions } from "./worker.js";
-export { DeadLetter, Worker } from "./worker.js";
+export { Worker } from "./worker.js";
+export type { Handler, HandlerContext, StopOptions, StopResult, WorkerOptions } from "./worker-options.js";
+export { DeadLetter } from "./worker-options.js";

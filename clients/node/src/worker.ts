@@ -6,96 +6,31 @@
  * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
  */
 import type { Caller } from "./caller.js";
-import { callable, given, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
+import { given, optionalMilliseconds } from "./check.js";
 import { BoltqError, closed } from "./errors.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type NackOptions, type Settling } from "./received.js";
 import { BUFFERED_BYTES_DEFAULT, sizeOf } from "./subscription.js";
 import { Deferred, timerMs } from "./wait.js";
+import {
+  checkWorker,
+  DeadLetter,
+  type Handler,
+  type StopOptions,
+  type StopResult,
+  type WorkerOptions,
+} from "./worker-options.js";
 
 const CONCURRENCY_DEFAULT = 10;
 const LEASE_MS_DEFAULT = 30_000;
 const LEASE_MS_MIN = 1_000;
 const MAX_LEASE_MS_DEFAULT = 10 * 60_000;
-const HELD_MAX = 0x7fff_ffff;
 const STOP_MS_DEFAULT = 30_000;
-
-/** Thrown by a handler, it sends the message to the dead letters at once. */
-export class DeadLetter extends Error {
-  override readonly name = "DeadLetter";
-}
-
-/** What a handler gets beside the message. */
-export interface HandlerContext {
-  /** Aborted when the message is somebody else's: its lease was lost or may not be extended further, or the worker ends. */
-  readonly signal: AbortSignal;
-}
-
-/** Does the work of one message. It is acknowledged when this returns, and given back as failed when this throws. */
-export type Handler = (delivery: Delivery, context: HandlerContext) => Promise<void> | void;
-
-/** How a worker works. */
-export interface WorkerOptions {
-  /** Handlers that run at a time. Default 10. */
-  readonly concurrency?: number | undefined;
-  /** Messages that are taken ahead of the handlers, so that these need not wait for the network. Default 0. */
-  readonly prefetch?: number | undefined;
-  /** Bytes that these may have. Default 16 MiB. At most one response of the server, up to 4 MiB, goes over it. */
-  readonly maxBufferedBytes?: number | undefined;
-  /** Length of a lease in milliseconds, 1 s to 12 h. Default 30 s. It is extended before it ends. */
-  readonly leaseMs?: number | undefined;
-  /** Milliseconds for which the lease of one message is extended in all. Default 10 minutes. After that others get it. */
-  readonly maxLeaseMs?: number | undefined;
-  /** Milliseconds until a failed message comes again. Default: the backoff of the queue. */
-  readonly nackDelayMs?: number | ((delivery: Delivery, error: unknown) => number | undefined) | undefined;
-  /** Milliseconds without a connection after which the worker fails. Default: it goes on for ever. */
-  readonly outageMs?: number | undefined;
-  /**
-   * Told what a handler threw, that a lease was not extended any further, and why a message could not be settled unless that is because
-   * somebody else has it. What it throws itself is ignored.
-   *
-   * Told without a message why the worker has ended by itself, for example because its key may not consume. If there is no `onError`, or it
-   * throws then, and nobody has asked for {@link Worker.finished}, that failure is an unhandled rejection, which ends a process.
-   */
-  readonly onError?: ((error: unknown, delivery: Delivery | undefined) => void) | undefined;
-  /**
-   * Milliseconds that handlers have to end when the worker is stopped, by {@link Worker.stop} or with its client. Default 30 s; 0: what runs is
-   * given back at once.
-   */
-  readonly stopTimeoutMs?: number | undefined;
-  /** Stops the worker, as {@link Worker.stop} does. */
-  readonly signal?: AbortSignal | undefined;
-}
 
 /** Whether a message is no longer ours to settle. */
 function isLost(error: unknown): boolean {
   return error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
-}
-
-function check(queue: string, options: WorkerOptions): void {
-  queueName(queue);
-  optionalWhole(options.concurrency, "concurrency", 1, HELD_MAX);
-  optionalWhole(options.prefetch, "prefetch", 0, HELD_MAX);
-  optionalWhole(options.maxBufferedBytes, "maxBufferedBytes", 1);
-  optionalMilliseconds(options.leaseMs, "leaseMs");
-  optionalMilliseconds(options.maxLeaseMs, "maxLeaseMs");
-  optionalMilliseconds(options.outageMs, "outageMs");
-  optionalMilliseconds(options.stopTimeoutMs, "stopTimeoutMs");
-  if (typeof options.nackDelayMs !== "function") optionalMilliseconds(options.nackDelayMs, "nackDelayMs");
-  if (options.onError !== undefined) callable(options.onError, "onError");
-}
-
-/** How something is ended. */
-export interface StopOptions {
-  /** Milliseconds to wait for what has begun. */
-  readonly timeoutMs?: number | undefined;
-}
-
-/** What has become of the messages of a worker that was stopped. */
-export interface StopResult {
-  /** Messages whose handlers did not end in time, or had not begun. They are ready for others. */
-  readonly released: number;
 }
 
 type State = "waiting" | "running" | "acking" | "nacking";
@@ -150,7 +85,7 @@ export class Worker implements AsyncDisposable {
   /** For the client itself. @internal */
   constructor(caller: Caller, settling: Settling, queue: string, handler: Handler, asked: WorkerOptions) {
     const options = given(asked);
-    check(queue, options);
+    checkWorker(queue, options);
     this.#handler = handler;
     this.#options = options;
     this.#settling = settling;

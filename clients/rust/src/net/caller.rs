@@ -179,7 +179,8 @@ impl Caller {
             }
             let again = failure.outcome == Outcome::NotDone || repeat == Repeat::Always;
             // The transport ends calls at their deadline too, with a status of its own.
-            if deadline <= Instant::now() && failure.error.reason().is_none() {
+            let told = failure.error.reason().is_some() || matches!(failure.error, Error::WrongServer(_));
+            if deadline <= Instant::now() && !told {
                 return Err(late(last, self.timeout + wait));
             }
             let next = if again {

@@ -43,6 +43,12 @@ struct Batch {
 }
 
 impl Machine {
+    /// Takes a secret that senders must not guess: it keeps those who choose their ids with care from making look-ups of remembered
+    /// keys slow. No part of the state: replicas have different ones, and who restores a machine gives it one again.
+    pub fn scatter(&mut self, secret: u64) {
+        self.claims.scatter(secret);
+    }
+
     /// Reads the heads of the records of an append into `stamped`, and changes nothing else.
     fn read_records(&mut self, append: &Append<'_>, offset: u32) -> Result<Batch, DecodeError> {
         const WHAT: &str = "records";

@@ -7,6 +7,8 @@ use boltq_core::codec::Reader;
 use boltq_core::{DecodeError, Millis};
 use bytes::{BufMut, BytesMut};
 
+use crate::format::check;
+
 /// Most partitions of a topic.
 pub const PARTITIONS_MAX: u32 = 65_536;
 /// Bits of a version that count what happens in one millisecond.
@@ -20,7 +22,7 @@ pub struct Version(pub u64);
 impl Version {
     /// Not one of any topic.
     pub const NONE: Self = Self(0);
-    /// Of those that a snapshot may have. No group gets there, and what goes on from it does not get over the end.
+    /// Of those that are read. No group gets there, and what goes on from it does not get over the end.
     pub(crate) const MAX: Self = Self(1 << 62);
 
     /// When it was.
@@ -86,6 +88,16 @@ pub(crate) fn read_retention(reader: &mut Reader<'_>) -> Result<Retention, Decod
     })
 }
 
+pub(crate) fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
+    let version = Version(reader.u64("version of a topic")?);
+    check(
+        version <= Version::MAX,
+        "version of a topic",
+        "it is higher than any can be",
+    )?;
+    Ok(version)
+}
+
 /// What a topic is, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
@@ -115,11 +127,17 @@ impl Terms {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            created: Version(reader.u64("creation of a topic")?),
-            changed: Version(reader.u64("change of a topic")?),
+        let terms = Self {
+            created: read_version(reader)?,
+            changed: read_version(reader)?,
             settings: Settings::read(reader)?,
-        })
+        };
+        check(
+            terms.created <= terms.changed,
+            "terms of a topic",
+            "it was changed before it was created",
+        )?;
+        Ok(terms)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::format::{check, put_short, read_number, read_topic};
 use crate::machine::Machine;
 use crate::outcome::Totals;
 use crate::partition::{Block, Partition, Raised, Rest};
-use crate::settings::{Settings, Terms, Version};
+use crate::settings::{Settings, Terms, Version, read_version};
 use crate::topics::{Partitions, Topics};
 
 const FORMAT: u8 = 1;
@@ -159,10 +159,6 @@ fn read_sections(machine: &mut Machine, reader: &mut Reader<'_>) -> Result<Known
     Ok(known)
 }
 
-fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
-    read_number(reader, "version of a topic").map(Version)
-}
-
 fn write_topics(topics: &Topics, out: &mut BytesMut) {
     // Most of a topic is its name.
     out.reserve(topics.len() * (TOPICS_BYTES_MIN + PARTITION_BYTES_MIN + 32));
@@ -200,11 +196,8 @@ fn read_topics(topics: &mut Topics, reader: &mut Reader<'_>, known: &mut Known) 
         check(name_before < name, "topics", "they are not in order")?;
         name_before = name;
         let (created, changed) = (read_version(reader)?, read_version(reader)?);
-        check(
-            Version::NONE < created && created <= changed,
-            "topic",
-            "it was changed before it was created",
-        )?;
+        let in_order = Version::NONE < created && created <= changed;
+        check(in_order, "topic", "it was changed before it was created")?;
         let Some(settings) = settings.get(reader.u32("settings of a topic")? as usize) else {
             return Err(DecodeError::Invalid {
                 what: "topic",

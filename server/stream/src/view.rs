@@ -108,7 +108,7 @@ impl<'a> PartitionView<'a> {
 pub struct Overdue<'a> {
     /// Topics that have such records.
     pub topics: Vec<&'a str>,
-    /// Where to go on after; `None`: that were all.
+    /// Where to go on after; `None`: those were all.
     pub last: Option<&'a str>,
 }
 

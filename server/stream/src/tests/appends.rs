@@ -97,7 +97,7 @@ fn a_command_that_cannot_be_read_changes_nothing() {
         other[at..at + bytes.len()].copy_from_slice(bytes);
         other
     };
-    let (partitions_at, count_at) = (1 + 2 + 4 + 16, 1 + 2 + 4 + 36 + 1);
+    let (created_at, partitions_at, count_at) = (1 + 2 + 4, 1 + 2 + 4 + 16, 1 + 2 + 4 + 36 + 1);
     let longer = [&whole[..], &[0]].concat();
     let none = with(count_at, &[0])[..count_at + 4].to_vec();
     let cut = (0..whole.len()).map(|end| whole[..end].to_vec());
@@ -106,6 +106,9 @@ fn a_command_that_cannot_be_read_changes_nothing() {
         none,
         with(count_at, &[1]),
         with(partitions_at, &[0; 4]),
+        // It was changed before it was created; and no version is so high.
+        with(created_at, &[1]),
+        with(created_at, &[0xff; 16]),
         vec![10],
         vec![0],
     ];

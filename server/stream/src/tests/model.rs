@@ -112,10 +112,6 @@ impl Model {
     pub(super) fn begin(&mut self, now: u64) {
         self.now = self.now.max(now);
         self.forgetting = self.forgetting.saturating_sub(64);
-        self.forget_claims();
-    }
-
-    fn forget_claims(&mut self) {
         for _ in 0..4 {
             if self.claims.front().is_some_and(|claim| claim.until <= self.now) {
                 self.claims.pop_front();
@@ -283,7 +279,6 @@ impl Model {
         partition.append(retention, said);
         partition.trim(retention, self.now, 2, false);
         if let Some(claim) = claim {
-            self.forget_claims();
             self.claims.push_back(Claim {
                 key: claim.key.0,
                 stream: answer.stream.0,

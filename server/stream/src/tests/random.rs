@@ -261,6 +261,7 @@ impl Run {
         let bytes = self.restored.machine.snapshot();
         assert_eq!(self.other.machine.snapshot(), bytes, "replicas differ");
         self.restored.machine = Machine::restore(&bytes).unwrap();
+        self.restored.machine.scatter(self.random.0);
         assert_eq!(self.restored.machine.snapshot(), bytes);
     }
 

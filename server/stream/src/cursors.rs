@@ -4,7 +4,7 @@
 //! and never beyond the sequence that the next record gets. Positions end with their stream; until then nothing makes them end
 //! but being forgotten by a command.
 //!
-//! One tree for all, as most streams have one position or two: 32 bytes in it, with what is empty there 50, and the names.
+//! One tree for all, as most streams have one position or two: 32 bytes in it, some 65 with what is empty there, and the names.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;

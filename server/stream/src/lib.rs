@@ -26,7 +26,7 @@
 //! # Memory
 //!
 //! `tests/memory.rs` counts, in the size classes of jemalloc: a topic of one partition, with a name of 27 bytes, takes 149 bytes; a
-//! position 99, with names of 17 bytes; a remembered key 58. Records take nothing by themselves: 20 bytes for 64 KiB of them
+//! position 99, with a group and a member of 20 bytes together; a remembered key 58. Records take nothing by themselves: 20 bytes for 64 KiB of them
 //! or a day, whichever is less. With [`Retention`], it may be an eighth of what that allows.
 //!
 //! # Commands
@@ -83,6 +83,8 @@
 //!   read, and that ends a group. An append goes to the group of its partition, in one command: terms as the home has them, or
 //!   [`Terms::at_home`]. A topic that its home does not have is created there first, unless the append goes to the home itself, which
 //!   creates it. Many small appends become one entry; each is applied as a whole or refused as a whole.
+//! - **Repeating.** The key of an append counts in its partition: the same id in another conversation is another message. The answer to
+//!   a repeated one says where the first one is; whether that is still kept does not matter. What was refused claims nothing.
 //! - **Placing.** [`boltq_core::StorageEffect`]s go to the log with the entry that they are of. A record that is redacted is freed,
 //!   but the log keeps a row of neighbours until the last of them is freed: until it can erase what is in a row, nothing may be
 //!   promised about the bytes on the device.

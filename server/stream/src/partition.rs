@@ -223,7 +223,8 @@ impl Partition {
         let ns = self.last_ns;
         let raised = &mut self.rest.get_or_insert_default().raised;
         match raised.back_mut() {
-            Some(last) if last.end == range.start && last.ns == ns => last.end = range.end,
+            // None that was not raised is between them, so the timestamp is the same.
+            Some(last) if last.end == range.start => last.end = range.end,
             _ => raised.push_back(Raised {
                 first: range.start,
                 end: range.end,

@@ -1,7 +1,7 @@
 //! The catalogue: topics by name.
 //!
 //! Names are in a tree, and what topics are in a place of its own: nodes of a tree that hold whole topics would be half empty. So a
-//! topic with one partition takes 24 bytes in the tree, with what is empty there 36, its name, and 72 bytes.
+//! topic with one partition takes 72 bytes, its name, and 20 bytes in the tree, some 45 with what is empty there.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;

@@ -1,6 +1,7 @@
 //! Tests of the rules, by hand and against a simple model.
 
 mod appends;
+mod compare;
 mod fixture;
 mod keeping;
 mod model;

@@ -110,6 +110,24 @@ impl Cursors {
         })
     }
 
+    /// Members of a group of a stream, in byte order, with their positions: those behind `after`.
+    pub(crate) fn members(
+        &self,
+        stream: StreamId,
+        group: &str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&str, u64)> {
+        let first = Key::new(stream, group, "");
+        let start = match after {
+            None => Bound::Included(first.clone()),
+            Some(member) => Bound::Excluded(Key::new(stream, group, member)),
+        };
+        let behind = self.positions.range((start, Bound::Unbounded));
+        let of_group =
+            behind.take_while(move |(key, _)| key.stream == first.stream && key.names.starts_with(&first.names));
+        of_group.map(|(key, position)| (key.split().1, *position))
+    }
+
     /// Forgets the positions of a stream, some with each of the next commands.
     pub(crate) fn end(&mut self, stream: StreamId) {
         if self.of_stream(stream, None).next().is_some() {

@@ -183,6 +183,12 @@ impl Machine {
         cursors.map(|(group, member, position)| (group, member, Seq(position)))
     }
 
+    /// Members of a group that read a stream, in byte order, with their positions: those behind `after`.
+    pub fn members(&self, stream: StreamId, group: &str, after: Option<&str>) -> impl Iterator<Item = (&str, Seq)> {
+        let members = self.cursors.members(stream, group, after);
+        members.map(|(member, position)| (member, Seq(position)))
+    }
+
     /// Looks at up to `look_max` topics behind the one of that name for records that retention does not keep at `now`. What a leader
     /// does again and again, a part at a time, to propose [`crate::command::trim`].
     #[must_use]

@@ -48,6 +48,30 @@ fn groups_whose_names_run_into_those_of_members_are_apart() {
 }
 
 #[test]
+fn the_members_of_a_group_are_those_of_this_group_and_stream() {
+    let mut fixture = fixture();
+    fixture.append(NOW, "u", &Terms::at_home(ONE), &[1, 1, 1]);
+    for topic in ["t", "u"] {
+        for (group, member) in [("push", ""), ("push", "a"), ("push", "b"), ("pusha", ""), ("pus", "ha")] {
+            let cursor = CursorOf {
+                group,
+                member,
+                ..reader(topic, 0, "")
+            };
+            fixture.commit(&cursor, 2);
+        }
+    }
+    let members = |group, after| -> Vec<_> {
+        let members = fixture.machine.members(StreamId(1), group, after);
+        members.map(|(member, position)| (member, position.0)).collect()
+    };
+    assert_eq!(members("push", None), [("", 2), ("a", 2), ("b", 2)]);
+    assert_eq!(members("push", Some("")), [("a", 2), ("b", 2)]);
+    assert_eq!(members("push", Some("aa")), [("b", 2)]);
+    assert_eq!(members("none", None), []);
+}
+
+#[test]
 fn names_are_as_long_as_the_format_can_say() {
     let mut fixture = fixture();
     let long = "x".repeat(crate::CURSOR_NAME_BYTES_MAX);

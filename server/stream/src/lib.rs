@@ -26,8 +26,8 @@
 //! # Memory
 //!
 //! `tests/memory.rs` counts, in the size classes of jemalloc: a topic of one partition, with a name of 27 bytes, takes 149 bytes; a
-//! position 99, with a group and a member of 20 bytes together; a remembered key 58. Records take nothing by themselves: 20 bytes for 64 KiB of them
-//! or a day, whichever is less. With [`Retention`], it may be an eighth of what that allows.
+//! position 99, with a group and a member of 20 bytes together; a remembered key 58. Records take nothing by themselves: 20 bytes for
+//! each 64 KiB of them, each day, or each eighth of what [`Retention`] allows, whichever comes first.
 //!
 //! # Commands
 //!

@@ -82,7 +82,7 @@ impl<'a> PartitionView<'a> {
     }
 
     /// Where the first record is whose timestamp is not before `time_ns`: one of these or, if none of them is it, the end of the
-    /// range. So few records have to be looked at, and none if it is empty.
+    /// range. So few records have to be looked at, and none if it is empty. One without content says no time: the next one decides.
     #[must_use]
     pub fn around(self, time_ns: u64) -> Range<Seq> {
         let around = self.0.around(time_ns);

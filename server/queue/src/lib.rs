@@ -66,6 +66,7 @@ pub use dead_letters::DEAD_LETTER_SUFFIX;
 pub use delivery::{Claim, ClaimError, Handle, Leased};
 pub use machine::Machine;
 pub use managing::QueueRefusal;
+pub use once::KeyScope;
 pub use options::{QueueOption, QueueOptionSet, QueueOptions};
 pub use outcome::{Effect, Outcome, QueueStats, Totals};
 pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};

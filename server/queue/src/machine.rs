@@ -353,18 +353,6 @@ impl Machine {
         outcome
     }
 
-    /// Keys of publishes that are remembered, those included whose time is over and that take memory still.
-    #[must_use]
-    pub fn keys_remembered(&self) -> usize {
-        self.once.len()
-    }
-
-    /// Whether publishes with a key have to be refused, as so many are remembered.
-    #[must_use]
-    pub fn keys_full(&self, keys_max: usize, now: Millis) -> bool {
-        self.once.is_full(keys_max, now.max(self.now))
-    }
-
     /// Finishes what is not done of `run`, and returns how many messages that is.
     pub(crate) fn finish(&mut self, run: Run, applied: &mut Applied<Effect>, mut missing: impl FnMut(Run)) -> u64 {
         let stream = run.stream;

@@ -1,7 +1,8 @@
 //! What can be leased from the stream of messages that were published with a due time in the future.
 //!
 //! Always true, for a leader: every message that is not done is in exactly one of these: `sleeping`, `ready`, one of
-//! `holds`, or leased. A message sleeps until its due time and never again.
+//! `holds`, or leased. A message sleeps until its due time and never again. Where a leader begins all of them sleep, those too that
+//! are due: it wakes them in portions, see `waking`.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +11,22 @@ use crate::lane::Holds;
 use crate::ranges::RangeSet;
 
 /// The order of the due time, and then that of publishing.
-pub(crate) type ReadyKey = (u64, u64);
+type ReadyKey = (u64, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
-    /// Not due yet.
+    /// Not due yet, or not woken yet.
     pub(crate) sleeping: RangeSet,
     ready: BTreeSet<ReadyKey>,
     pub(crate) holds: Holds,
 }
 
 /// Where a message stands that is due.
-pub(crate) fn ready_key(seq: u64, due: Due) -> ReadyKey {
+fn ready_key(seq: u64, due: Due) -> ReadyKey {
     (due.order(), seq)
 }
 
 impl Delayed {
-    /// Of messages that sleep, and messages that are ready.
-    pub(crate) fn start(&mut self, sleeping: RangeSet, ready: Vec<ReadyKey>) {
-        self.sleeping = sleeping;
-        // Sorts them first, and then builds the tree at once.
-        self.ready = ready.into_iter().collect();
-    }
-
     /// Takes the message of this priority that was due first. Higher priorities have to be empty.
     pub(crate) fn take_first(&mut self, priority: u8) -> Option<u64> {
         let first = *self.ready.range(from(priority)..).next()?;

@@ -11,7 +11,8 @@ use std::ops::Range;
 use boltq_core::{Millis, StorageEffect, StreamId};
 
 use crate::calendar::Calendar;
-use crate::delayed::{Delayed, ready_key};
+use crate::delayed::Delayed;
+use crate::due::Due;
 use crate::lane::{Holds, Lane};
 use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
@@ -19,10 +20,10 @@ use crate::notes::Notes;
 use crate::ordering::Keyed;
 use crate::outcome::{Effect, QueueStats};
 use crate::place::{ConsumerId, DELAYED, KEYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
-use crate::ranges::RangeSet;
 use crate::single::Singles;
 use crate::slots::Slots;
 use crate::timetable::Slot;
+use crate::waking::TURN_MESSAGES;
 use crate::window::Window;
 
 /// One queue. Streams that were never published to have nothing in here.
@@ -86,6 +87,8 @@ impl QueueState {
 
 #[derive(Debug)]
 pub(crate) struct Dispatch {
+    /// When the leadership began.
+    pub(crate) began: Millis,
     pub(crate) queues: Slots<QueueState>,
     pub(crate) leases: Leases,
     /// When the backoff of a message ends.
@@ -103,9 +106,11 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    /// Everything that is not done is available, if it is due and not in backoff.
+    /// Everything that is not done is available, if it is due and not in backoff; of what is due, the first messages at once and the
+    /// others in the turns of the timer.
     pub(crate) fn new(machine: &Machine, now: Millis, next: LeaseNo) -> Self {
         let mut dispatch = Self {
+            began: now,
             queues: Slots::default(),
             leases: Leases::new(next),
             alarms: BTreeSet::new(),
@@ -123,15 +128,22 @@ impl Dispatch {
                 let Some((queue, lane, window)) = machine.stream(stream) else {
                     continue;
                 };
-                dispatch.expiries.arm_all(stream, &window.expires, 0..u64::MAX);
+                dispatch.expiries.arm_unseen(stream, &window.expires);
                 match lane {
-                    DELAYED => dispatch.start_delayed(id, queue, window, now),
+                    DELAYED => dispatch.start_delayed(id, queue, window),
                     KEYED => dispatch.start_keyed(id, window),
                     _ => dispatch.start_lane(machine, id, lane, window, now),
                 }
             }
         }
+        dispatch.wake_due(machine, now, TURN_MESSAGES);
         dispatch
+    }
+
+    /// Whether a message was due when the leadership began. An earlier leader may have handed it out, so it counts as one that is
+    /// ready, also while it sleeps because its turn has not come.
+    pub(crate) fn was_due(&self, due: Due) -> bool {
+        due.at() <= self.began
     }
 
     fn grow(&mut self, machine: &Machine) {
@@ -154,36 +166,13 @@ impl Dispatch {
         }
     }
 
-    /// One walk over all due times.
-    fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window, now: Millis) {
-        let stream = stream_id(id, DELAYED);
-        let (mut sleeping, mut ready) = (RangeSet::default(), Vec::new());
-        let mut asleep = 0..0;
-        for chunk in queue.due.chunk_numbers(0) {
-            let mut next = Millis::MAX;
-            for (seq, due) in queue.due.in_chunk(chunk) {
-                if due.at() > now {
-                    next = next.min(due.at());
-                    if asleep.end != seq {
-                        sleeping.insert(std::mem::replace(&mut asleep, seq..seq));
-                    }
-                    asleep.end = seq + 1;
-                } else if let Some(not_before) = window.rests(seq, now) {
-                    self.back_off(stream, DELAYED, seq, not_before);
-                } else {
-                    ready.push(ready_key(seq, due));
-                }
-            }
-            if next < Millis::MAX {
-                self.dues.arm((stream, chunk), next);
-            }
-        }
-        sleeping.insert(asleep);
-        if !ready.is_empty() {
-            self.wake(id);
-        }
+    /// All of them sleep, until somebody has looked at their due times.
+    fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window) {
         let delayed = self.queues[id.0 as usize].delayed.get_or_insert_default();
-        delayed.start(sleeping, ready);
+        for open in window.open_parts(window.base..window.head) {
+            delayed.sleeping.insert(open);
+        }
+        self.dues.arm_unseen(stream_id(id, DELAYED), &queue.due);
     }
 
     /// Lets messages sleep that are not due.

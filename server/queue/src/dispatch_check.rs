@@ -16,6 +16,14 @@ impl Plane {
     }
 }
 
+impl Plane {
+    /// Chunks of due times, and of ends of lives, that this leader has not looked at.
+    pub(crate) fn unseen_chunks(&self) -> [usize; 2] {
+        let dispatch = self.dispatch.as_ref().unwrap();
+        [&dispatch.dues, &dispatch.expiries].map(|calendar| calendar.unseen())
+    }
+}
+
 impl Dispatch {
     /// Checks that every message that is not done is in exactly one place, no other is anywhere, and that each which
     /// waits for a time has an alarm.

@@ -70,7 +70,7 @@ pub use once::KeyScope;
 pub use options::{QueueOption, QueueOptionSet, QueueOptions};
 pub use outcome::{Effect, Outcome, QueueStats, Totals};
 pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};
-pub use plane::Plane;
+pub use plane::{Plane, Retired};
 pub use routing::{
     Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
 };

@@ -29,6 +29,12 @@ const START_BITS: u32 = LEASES_PER_TERM_BITS - 1;
 /// An election every second for 90 days; then numbers go on rising from where they are.
 const TERM_MAX: u64 = (1 << 23) - 1;
 
+/// What a leader knew, see [`Plane::follow`].
+#[derive(Debug)]
+pub struct Retired {
+    _dispatch: Option<Dispatch>,
+}
+
 /// The queue plane of a node.
 #[derive(Debug)]
 pub struct Plane {
@@ -80,6 +86,9 @@ impl Plane {
 
     /// Begins to hand messages out as the leader of a term: everything that is not done is available, delayed messages once they are due, and
     /// failed ones after their backoff. All entries of earlier leaders should be applied before.
+    ///
+    /// Of delayed messages that are due some thousand at most are ready at once; [`Plane::tick`] wakes the others, in the order
+    /// of their due times. Until then they can be settled and purged as if they were ready.
     pub fn lead(&mut self, term: Term, now: Millis) {
         self.lead_by_chance(term, now, 0);
     }
@@ -94,11 +103,14 @@ impl Plane {
         self.dispatch = Some(Dispatch::new(&self.machine, now, first));
     }
 
-    /// Ends the leadership, and with it all leases and claims.
-    pub fn follow(&mut self) {
-        if let Some(dispatch) = self.dispatch.take() {
+    /// Ends the leadership, and with it all leases and claims. What is returned is all that was known of them: to drop it takes time
+    /// if there was much, so whoever has a lock gives that back before.
+    pub fn follow(&mut self) -> Retired {
+        let dispatch = self.dispatch.take();
+        if let Some(dispatch) = &dispatch {
             self.next_lease = dispatch.leases.next();
         }
+        Retired { _dispatch: dispatch }
     }
 
     /// Whether messages are handed out here.

@@ -105,7 +105,7 @@ impl Dispatch {
         let mut chunks = queue.due.chunk_numbers(listing.next_chunk);
         for chunk in chunks.by_ref().take(CHUNKS_MAX) {
             for (seq, due) in queue.due.in_chunk(chunk) {
-                if listing.wants(due.at(), seq) && delayed.sleeping.contains(seq) {
+                if !self.was_due(due) && listing.wants(due.at(), seq) && delayed.sleeping.contains(seq) {
                     listing.add(due, seq);
                 }
             }
@@ -117,8 +117,9 @@ impl Dispatch {
 
     /// Takes a message that is not due for a command.
     pub(crate) fn claim_scheduled(&mut self, machine: &Machine, place: Place) -> Result<(), ScheduleError> {
-        open(machine, place).map_err(|_| ScheduleError::NotFound)?;
-        if !self.take_sleeping(place) {
+        let (queue, ..) = open(machine, place).map_err(|_| ScheduleError::NotFound)?;
+        let was_due = queue.due.get(place.seq.0).is_some_and(|due| self.was_due(due));
+        if was_due || !self.take_sleeping(place) {
             return Err(ScheduleError::NotScheduled);
         }
         if let Some((_, lane, state)) = self.state_mut(place.stream) {

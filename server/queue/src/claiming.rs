@@ -21,7 +21,8 @@ impl Dispatch {
         let lease = self.lease_of(handle)?;
         match &lease {
             Some(lease) => self.leases.end(lease),
-            None => self.reach(queue, place, now),
+            None if !self.reach(queue, place, now) => return Err(ClaimError::Later),
+            None => {}
         }
         if lease.is_none() && !self.take_idle(queue, lane, window, place) {
             // It sleeps until its due time, or waits for its key: nobody can have got it.

@@ -187,7 +187,8 @@ impl Plane {
     /// The token of a lease that ended is accepted as long as nobody else holds the message: it was not done twice.
     ///
     /// # Errors
-    /// See [`ClaimError`]. [`ClaimError::Expired`] has claimed the message: expire it, or give it back.
+    /// See [`ClaimError`]. [`ClaimError::Expired`] has claimed the message: expire it, or give it back. With
+    /// [`ClaimError::Later`] nothing is known of the message yet: call again.
     pub fn claim(&mut self, handle: Handle, now: Millis) -> Result<Claim, ClaimError> {
         let dispatch = self.dispatch.as_mut().ok_or(ClaimError::NotFound)?;
         dispatch.claim(&self.machine, handle, now)

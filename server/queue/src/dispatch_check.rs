@@ -1,9 +1,10 @@
 //! Checks of what the dispatch promises, for tests.
 
 use crate::Plane;
-use crate::dispatch::{Dispatch, QueueState};
+use crate::dispatch::Dispatch;
 use crate::machine::{Machine, Queue};
 use crate::place::{DELAYED, KEYED, Place, QueueId, stream_id};
+use crate::queue_state::QueueState;
 use crate::timetable::{Slot, chunk_of};
 use crate::window::Window;
 

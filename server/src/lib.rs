@@ -16,6 +16,7 @@ pub mod peer;
 pub mod plane;
 pub mod preflight;
 pub mod reload;
+mod seldom;
 pub mod service;
 pub mod tasks;
 pub mod telemetry;

@@ -17,6 +17,7 @@ use super::policy::AccessPolicy;
 use super::role::{Need, Roles};
 use super::throttle::Throttle;
 use crate::config::{Config, SecurityConfig};
+use crate::seldom::Seldom;
 use crate::telemetry::DoorMetrics;
 
 /// Between two lines about attempts that failed: who guesses must not fill the log.
@@ -100,15 +101,16 @@ impl Access {
 
     /// Serves a connection until it ends, or until it has had the time to show a key and has not.
     pub async fn while_patient(&self, client: &Client, serving: Pin<&mut impl Future<Output = ()>>) {
-        let too_late = async {
+        let mut too_late = Seldom::new(async {
             sleep(self.policy().auth_timeout).await;
             if client.is_let_in() || !self.is_required() {
                 pending::<()>().await;
             }
-        };
+        });
         tokio::select! {
+            biased;
             () = serving => {}
-            () = too_late => debug!(peer = ?client.peer(), "closing a connection that shows no key"),
+            () = too_late.happened() => debug!(peer = ?client.peer(), "closing a connection that shows no key"),
         }
     }
 

@@ -3,6 +3,7 @@
 //! An answer at QUORUM comes with the outcome. One at LEADER or NONE comes before, so what would have been refused after it
 //! is only counted.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use boltq_core::{LogIndex, MessageId};
@@ -301,10 +302,10 @@ impl Queues {
     async fn stored(&self, messages: usize, proposal: boltq_raft::Admitted) -> Result<Vec<Outcome>, ServiceError> {
         let group = &self.inner.group;
         let wait_from = group.may_wait_for_sync().then(Instant::now);
-        let outcome = async {
+        let outcome = pin!(async {
             let placed = group.propose_placed(proposal).await;
             placed.map_err(|error| self.refused(&error))
-        };
+        });
         let (outcomes, entry) = self.confirmed(outcome).await?;
         if let Some(from) = wait_from {
             let in_sync = self.in_sync(entry, from).await;

@@ -19,6 +19,7 @@ use tracing::debug;
 use super::timed::{Timed, Times};
 use crate::access::{Access, Client};
 use crate::doors::intake::{Bodies, Connection, Intake, serve_request};
+use crate::seldom::Seldom;
 use crate::tls::PortTls;
 
 /// A batch of 1,000 messages fits, so that a sender does not stop in the middle of one.
@@ -165,10 +166,11 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let mut connection = pin!(http.serve_connection(TokioIo::new(io), service_fn(answer)));
+    let (mut evicted, mut stopped) = (Seldom::new(budget.evicted()), Seldom::new(stop.cancelled()));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = budget.evicted() => return,
-        () = stop.cancelled() => {
+        () = evicted.happened() => return,
+        () = stopped.happened() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -1,7 +1,6 @@
 //! One connection: reading, answering, writing, closing.
 
 use std::io;
-use std::pin::pin;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -19,6 +18,7 @@ use super::run::{Next, Run};
 use super::subscriptions::{self, Pushed, Subscriptions};
 use crate::access::Client;
 use crate::cluster::ClusterError;
+use crate::seldom::Seldom;
 use crate::service::Consumer;
 
 /// Replies gathered before they are written although more requests are waiting.
@@ -71,7 +71,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
 
     /// Returns when the connection is to be closed in good order.
     pub(super) async fn run(&mut self, mut input: Input, stop: CancellationToken) -> io::Result<()> {
-        let mut stopped = pin!(stop.cancelled());
+        let mut stopped = Seldom::new(stop.cancelled());
         loop {
             self.out.reserve(OUT_BYTES_START);
             let (used, closing) = self.answer(input.bytes()).await?;
@@ -85,7 +85,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             let read = loop {
                 // In turns: neither requests nor pushes keep the others from coming.
                 let event = tokio::select! {
-                    () = stopped.as_mut() => return Ok(()),
+                    () = stopped.happened() => return Ok(()),
                     () = Rights::revoked(self.rights.as_mut()) => Event::Revoked,
                     read = input.fill(&mut self.io) => Event::Read(read),
                     pushed = subscriptions::next(self.subscriptions.as_mut()) => Event::Pushed(pushed),

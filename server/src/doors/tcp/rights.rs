@@ -12,12 +12,13 @@ use super::command::Command;
 use super::connection::{Closing, Connection};
 use super::reply;
 use crate::access::{Denied, Grant, Operation};
+use crate::seldom::Seldom;
 
 /// What a connection may do that is known, and how it hears that it no longer may.
 pub(super) struct Rights {
     grant: Grant,
     /// `Sync`, as all of a connection is.
-    revoked: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    revoked: Seldom<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
 
 impl Rights {
@@ -25,14 +26,14 @@ impl Rights {
         let watched = grant.clone();
         Self {
             grant,
-            revoked: Box::pin(async move { watched.revoked().await }),
+            revoked: Seldom::new(Box::pin(async move { watched.revoked().await })),
         }
     }
 
     /// Never returns, where there are none.
     pub(super) async fn revoked(rights: Option<&mut Self>) {
         match rights {
-            Some(rights) => rights.revoked.as_mut().await,
+            Some(rights) => rights.revoked.happened().await,
             None => pending().await,
         }
     }

@@ -2,6 +2,7 @@
 //! order of their due times all the same.
 
 use boltq_core::Millis;
+use proptest::prelude::*;
 
 use super::fixture::{ANN, BOB, Fixture, Message, token};
 use crate::timetable::CHUNK;
@@ -156,4 +157,42 @@ fn a_purge_takes_what_was_due_before_its_turn_has_come() {
     assert_eq!(fixture.lease_places("q", ANN, order.len() + 1), order);
     fixture.pass(1);
     assert_eq!(fixture.lease_places("q", ANN, 9), later);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Turns of any size, consumers, acknowledgements of what an earlier leader had delivered, and messages that come meanwhile.
+    #[test]
+    fn whatever_happens_meanwhile_the_order_is_that_of_due_times(
+        steps in prop::collection::vec((0u8..4, any::<prop::sample::Index>(), 1usize..60), 1..120),
+    ) {
+        let mut fixture = Fixture::new();
+        let mut order = publish_overdue(&mut fixture, TURN_MESSAGES + 400);
+        fixture.fail_over();
+        let (mut got, mut overdue) = (Vec::new(), order.len());
+        for (what, which, count) in steps {
+            match what {
+                0 => fixture.plane.tick(fixture.now, &mut Vec::new(), count),
+                1 => got.extend(fixture.lease_places("q", ANN, count)),
+                2 if got.len() < overdue => {
+                    let at = got.len() + which.index(overdue - got.len());
+                    fixture.ack(Handle::Place(order.remove(at)));
+                    overdue -= 1;
+                }
+                _ => {
+                    // Due after all others.
+                    fixture.now = fixture.now.plus(1);
+                    let later = Message { due: Some(fixture.now.plus(1)), ..Message::default() };
+                    order.extend(fixture.publish("q", &[later]));
+                }
+            }
+        }
+        fixture.now = fixture.now.plus(1);
+        while fixture.plane.next_tick().is_some_and(|next| next <= fixture.now) {
+            turn(&mut fixture);
+        }
+        got.extend(fixture.lease_places("q", ANN, order.len()));
+        prop_assert!(got == order);
+    }
 }

@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use crate::due::Due;
 use crate::lane::Holds;
 use crate::ranges::RangeSet;
+#[cfg(test)]
+use crate::timetable::Timetable;
 
 /// The order of the due time, and then that of publishing.
 type ReadyKey = (u64, u64);
@@ -76,8 +78,14 @@ fn from(priority: u8) -> ReadyKey {
 #[cfg(test)]
 impl Delayed {
     /// How often a message is in here, `holds` aside.
-    pub(crate) fn count_of(&self, seq: u64) -> usize {
-        let ready = self.ready.iter().filter(|(_, at)| *at == seq).count();
-        ready + usize::from(self.sleeping.contains(seq))
+    pub(crate) fn count_of(&self, seq: u64, due: Option<Due>) -> usize {
+        let ready = due.is_some_and(|due| self.ready.contains(&ready_key(seq, due)));
+        usize::from(ready) + usize::from(self.sleeping.contains(seq))
+    }
+
+    /// Checks that what is ready stands where its due time says, and so nowhere else.
+    pub(crate) fn check(&self, dues: &Timetable<Due>) {
+        let stands_right = |key: &ReadyKey| dues.get(key.1).is_some_and(|due| ready_key(key.1, due) == *key);
+        assert!(self.ready.iter().all(stands_right));
     }
 }

@@ -160,7 +160,7 @@ fn a_purge_takes_what_was_due_before_its_turn_has_come() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// Turns of any size, consumers, acknowledgements of what an earlier leader had delivered, and messages that come meanwhile.
     #[test]

@@ -67,6 +67,17 @@ caches() {
     unhex "$(u32 0)$commands" > "$1/all"
 }
 
+# The recorded commands of stream groups, one by one and from nothing on, into $1.
+streams() {
+    local hex name one commands=""
+    while read -r name hex; do
+        one="$(u32 $((${#hex} / 2)))$hex"
+        commands+="$one"
+        unhex "$one" > "$1/$name"
+    done < tests/vectors/stream/commands-v1.txt
+    unhex "$commands" > "$1/all"
+}
+
 # Fills the first corpus of target $1.
 seed() {
     local target="$1" corpus="$2" file
@@ -79,6 +90,8 @@ seed() {
             done
             ;;
         cache) caches "$corpus" ;;
+        stream_command) streams "$corpus" ;;
+        stream_snapshot) unhex "$(cat tests/vectors/stream/snapshot-v1.txt)" > "$corpus/snapshot" ;;
         wal) cp --backup=numbered tests/vectors/log/*/wal-* "$corpus" ;;
         segment) cp --backup=numbered tests/vectors/log/*/seg-* "$corpus" ;;
         checkpoint) cp --backup=numbered tests/vectors/log/*/ckp-* "$corpus" ;;

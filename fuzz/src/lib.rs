@@ -10,3 +10,4 @@ pub mod directory;
 pub mod pair;
 pub mod plane;
 pub mod sealing;
+pub mod stream;

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use super::role::{Need, Roles};
+use super::role::{Need, Role, Roles};
 
 /// A key as long as it is in the configuration.
 #[derive(Debug)]
@@ -89,15 +89,31 @@ impl Grant {
             changed.await;
         }
     }
+
+    /// Does what was asked for with the key. What has begun is finished, be the key gone meanwhile; only who waits for messages
+    /// gets none any more, and so that none is taken for nobody, its wait ends with the key: `None`.
+    pub async fn serve<T>(&self, call: impl Future<Output = T>, need: Need) -> Option<T> {
+        if need != Need::Role(Role::Consumer) {
+            return Some(call.await);
+        }
+        tokio::select! {
+            biased;
+            answer = call => Some(answer),
+            () = self.revoked() => None,
+        }
+    }
 }
 
 /// An answer that ends when the key is revoked that it was asked for with. `B` is the answer, and `end` makes the trailers it
 /// then ends with, if there are some.
 ///
-/// An answer that is there as a whole costs a look at a flag, and one that waits the same and a place among those who are told.
+/// An answer that is there as a whole is sent as it is: what it tells has happened. One that waits costs a place among those who
+/// are told.
 pub struct UntilRevoked<B> {
     body: B,
     grant: Grant,
+    /// Frames that are sent without a look at the key: of an answer that has not waited, one with the data and one with the trailers.
+    unlooked: u8,
     /// While the answer waits.
     revoked: Option<BoxFuture<'static, ()>>,
     end: Option<fn() -> Option<HeaderMap>>,
@@ -109,6 +125,7 @@ impl<B> UntilRevoked<B> {
         Self {
             body,
             grant,
+            unlooked: 2,
             revoked: None,
             end: Some(end),
         }
@@ -126,11 +143,19 @@ impl<B: Body + Unpin> Body for UntilRevoked<B> {
         let Some(end) = self.end else {
             return Poll::Ready(None);
         };
-        if !self.grant.is_revoked() {
+        if self.unlooked > 0 || !self.grant.is_revoked() {
             let frame = Pin::new(&mut self.body).poll_frame(context);
-            if frame.is_ready() {
+            if let Poll::Ready(ready) = &frame {
+                self.unlooked = self.unlooked.saturating_sub(1);
+                let is_last = ready
+                    .as_ref()
+                    .is_none_or(|frame| frame.as_ref().map_or(true, Frame::is_trailers));
+                if is_last {
+                    self.end = None;
+                }
                 return frame;
             }
+            self.unlooked = 0;
             if self.revoked.is_none() {
                 let grant = self.grant.clone();
                 self.revoked = Some(Box::pin(async move { grant.revoked().await }));
@@ -151,5 +176,68 @@ impl<B: Body + Unpin> Body for UntilRevoked<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use http_body_util::{BodyExt, Full, StreamBody};
+
+    use super::*;
+    use crate::access::role::Role;
+
+    fn holder() -> Arc<Holder> {
+        Holder::new("a", Roles::of(&[Role::Consumer]))
+    }
+
+    fn trailers() -> Option<HeaderMap> {
+        Some(HeaderMap::new())
+    }
+
+    fn frame(bytes: &'static [u8]) -> Result<Frame<Bytes>, Infallible> {
+        Ok(Frame::data(Bytes::from_static(bytes)))
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_there_as_a_whole_is_sent_although_the_key_is_gone() {
+        let holder = holder();
+        holder.revoke();
+        let frames = [frame(b"stored"), Ok(Frame::trailers(HeaderMap::new()))];
+        let unary = StreamBody::new(futures_util::stream::iter(frames));
+        let sent = UntilRevoked::new(unary, Grant::new(&holder), || panic!("it is not cut"))
+            .collect()
+            .await;
+        assert_eq!(sent.expect("frames").to_bytes(), "stored");
+        let whole = UntilRevoked::new(Full::new(Bytes::from_static(b"all")), Grant::new(&holder), || None);
+        assert_eq!(whole.collect().await.expect("frames").to_bytes(), "all");
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_the_key_whether_it_waits_or_not() {
+        let holder = holder();
+        let endless = StreamBody::new(futures_util::stream::repeat_with(|| frame(b"more")));
+        let mut body = UntilRevoked::new(endless, Grant::new(&holder), trailers);
+        for _ in 0..10 {
+            assert!(body.frame().await.expect("more").expect("a frame").is_data());
+        }
+        holder.revoke();
+        assert!(body.frame().await.expect("trailers").expect("a frame").is_trailers());
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_messages_is_let_go_with_the_key_and_who_changes_something_is_not() {
+        let holder = holder();
+        let grant = Grant::new(&holder);
+        let mut waits = std::pin::pin!(grant.serve(std::future::pending::<()>(), Need::Role(Role::Consumer)));
+        assert!(waits.as_mut().now_or_never().is_none());
+        holder.revoke();
+        assert_eq!(waits.await, None);
+        let publishes = grant.serve(tokio::task::yield_now(), Need::Role(Role::Producer));
+        assert_eq!(publishes.await, Some(()));
     }
 }

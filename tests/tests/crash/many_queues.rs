@@ -92,8 +92,10 @@ async fn one_message_that_is_held_does_not_pin_what_goes_past() {
         most = most.max(server.directory().data_bytes());
     }
     assert!(most < 80_000_000, "{most} bytes");
+    // What was written since the last checkpoint, of which there is one for each 32 MiB, is kept for the next start; to that come what
+    // compaction leaves, 10 MB, and half a dozen files.
     eventually(PATIENCE, "files are given up", || {
-        (server.directory().data_bytes() < 40_000_000).then_some(())
+        (server.directory().data_bytes() < 60_000_000).then_some(())
     });
     assert_eq!(client.done(&[held]).await, 1);
     client.put("pinned", message("still here")).await;

@@ -84,6 +84,11 @@ async fn who_has_a_key_that_is_gone_gets_nothing_more_on_any_path() {
         };
         waiting.consume(with_key(consume, CONSUMER)).await
     });
+    let admin = server.admin();
+    let polling_over_http = std::thread::spawn(move || {
+        let headers = [("x-api-key", CONSUMER)];
+        http::request(admin, "GET", "/consume?topic=q3&wait=60s", &headers, b"").unwrap()
+    });
     let mut events = std::net::TcpStream::connect(server.admin()).unwrap();
     let request = format!(
         "GET /subscribe?topic=news&id=b HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {CONSUMER}\r\n\r\n"
@@ -99,6 +104,8 @@ async fn who_has_a_key_that_is_gone_gets_nothing_more_on_any_path() {
     reload(&server, &options().set("security.keys", json!([producer()])));
     kept.publish("q", &json!(1));
     kept.publish("q2", &json!(1));
+    let polled_over_http = polling_over_http.join().unwrap();
+    kept.publish("q3", &json!(1));
     kept.call(command::PUBLISH_TOPIC, r#"{"topic":"news","payload":"secret"}"#)
         .ok();
 
@@ -116,6 +123,7 @@ async fn who_has_a_key_that_is_gone_gets_nothing_more_on_any_path() {
         .unwrap()
         .unwrap_err();
     assert_eq!(polled.code(), Code::Unauthenticated);
+    assert_eq!(polled_over_http.status, 401);
     let told = removed.receive().unwrap();
     assert_eq!(
         told.error(),

@@ -12,7 +12,7 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::error::{denied, unauthenticated};
-use crate::access::{Access, Client, Grant, Need, Operation, Role, UntilRevoked};
+use crate::access::{Access, Client, Grant, Need, Operation, UntilRevoked};
 
 /// Wraps the services of a node.
 #[derive(Clone)]
@@ -80,25 +80,16 @@ where
     }
 }
 
-/// As long as the key is valid. What was begun with it is finished; only those who wait for messages get none any more.
+/// As long as the key is valid.
 async fn serve(
     call: impl Future<Output = Result<Response<Body>, Infallible>>,
     grant: Grant,
     need: Need,
 ) -> Result<Response<Body>, Infallible> {
-    let waits = need == Need::Role(Role::Consumer);
-    let revoked = async {
-        match waits {
-            true => grant.revoked().await,
-            false => std::future::pending().await,
-        }
-    };
-    let response = tokio::select! {
-        biased;
-        response = call => response?,
-        () = revoked => return Ok(revoked_status().into_http()),
-    };
-    Ok(response.map(|body| Body::new(UntilRevoked::new(body, grant, trailers))))
+    match grant.serve(call, need).await {
+        Some(response) => Ok(response?.map(|body| Body::new(UntilRevoked::new(body, grant, trailers)))),
+        None => Ok(revoked_status().into_http()),
+    }
 }
 
 fn revoked_status() -> Status {

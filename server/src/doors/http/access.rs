@@ -24,13 +24,17 @@ pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next:
     let mut response = if request.method() == Method::OPTIONS {
         StatusCode::NO_CONTENT.into_response()
     } else {
-        match admit(&door, &request) {
+        let operation = Operation::of_http(request.uri().path());
+        match admit(&door, &request, operation) {
             Ok(None) => next.run(request).await,
-            // What is sent while it is asked for ends with the key.
-            Ok(Some(grant)) => {
-                let response = next.run(request).await;
-                response.map(|body| Body::new(UntilRevoked::new(body, grant, || None)))
-            }
+            Ok(Some(grant)) => match grant.serve(next.run(request), operation.need).await {
+                // What is sent while it is asked for ends with the key.
+                Some(response) => response.map(|body| Body::new(UntilRevoked::new(body, grant, || None))),
+                None => error(
+                    StatusCode::UNAUTHORIZED,
+                    "unauthorized: the key of this request is no longer valid",
+                ),
+            },
             Err(why) => refused(&why),
         }
     };
@@ -39,8 +43,7 @@ pub(super) async fn check(State(door): State<AdminDoor>, request: Request, next:
 }
 
 /// The header counts; the query only where there is no header.
-fn admit(door: &AdminDoor, request: &Request) -> Result<Option<Grant>, Denied> {
-    let operation = Operation::of_http(request.uri().path());
+fn admit(door: &AdminDoor, request: &Request, operation: Operation) -> Result<Option<Grant>, Denied> {
     let client = request.extensions().get::<Arc<Client>>().cloned();
     let client = client.unwrap_or_else(|| Arc::new(Client::new(None)));
     match request.headers().get("x-api-key") {

@@ -17,7 +17,6 @@ use crate::lending::Wanted;
 use crate::machine::{Machine, Queue};
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
-use crate::scheduling::{Listing, ScheduleError};
 use crate::settings::Settings;
 
 /// Numbers of leases for each term, so that the lease of an earlier leader is known by its number. At a million leases per
@@ -38,7 +37,7 @@ pub struct Retired {
 /// The queue plane of a node.
 #[derive(Debug)]
 pub struct Plane {
-    machine: Machine,
+    pub(crate) machine: Machine,
     settings: Settings,
     pub(crate) dispatch: Option<Dispatch>,
     /// While the node does not lead.
@@ -276,29 +275,6 @@ impl Plane {
     #[must_use]
     pub fn next_expiry(&self) -> Option<Millis> {
         self.dispatch.as_ref()?.expiries.first()
-    }
-
-    /// Takes a message that is not due for a command that cancels or reschedules it; as with [`Plane::claim`], until that is
-    /// applied, or [`Plane::unclaim`].
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
-        let dispatch = self.dispatch.as_mut().ok_or(ScheduleError::NotFound)?;
-        dispatch.claim_scheduled(&self.machine, place)
-    }
-
-    /// Goes on with a listing of the messages of a queue that are not due; false if that was the last part of it. A node that does
-    /// not lead lists none.
-    pub fn list_scheduled(&self, queue: QueueId, listing: &mut Listing) -> bool {
-        let dispatch = self.dispatch.as_ref();
-        dispatch.is_some_and(|dispatch| dispatch.list_scheduled(&self.machine, queue, listing))
-    }
-
-    /// When a message was or is due; none if it was not delayed, or is done.
-    #[must_use]
-    pub fn due(&self, place: Place) -> Option<Millis> {
-        self.machine.due(place)
     }
 
     /// When a message expires; none if it does not, or is done.

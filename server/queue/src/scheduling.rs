@@ -14,6 +14,7 @@ use crate::due::Due;
 use crate::machine::Machine;
 use crate::outcome::{Effect, Outcome};
 use crate::place::{DELAYED, Place, QueueId, Run, stream_id, stream_of};
+use crate::plane::Plane;
 use crate::timetable::Slot;
 
 /// Chunks of due times that one call of [`crate::Plane::list_scheduled`] looks at: some 65 thousand messages, which takes a
@@ -91,6 +92,31 @@ impl Listing {
             priority,
         });
         (scheduled.collect(), more)
+    }
+}
+
+impl Plane {
+    /// Takes a message that is not due for a command that cancels or reschedules it; as with [`Plane::claim`], until that is
+    /// applied, or [`Plane::unclaim`].
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    pub fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
+        let dispatch = self.dispatch.as_mut().ok_or(ScheduleError::NotFound)?;
+        dispatch.claim_scheduled(&self.machine, place)
+    }
+
+    /// Goes on with a listing of the messages of a queue that are not due; false if that was the last part of it. A node that does
+    /// not lead lists none.
+    pub fn list_scheduled(&self, queue: QueueId, listing: &mut Listing) -> bool {
+        let dispatch = self.dispatch.as_ref();
+        dispatch.is_some_and(|dispatch| dispatch.list_scheduled(&self.machine, queue, listing))
+    }
+
+    /// When a message was or is due; none if it was not delayed, or is done.
+    #[must_use]
+    pub fn due(&self, place: Place) -> Option<Millis> {
+        self.machine.due(place)
     }
 }
 

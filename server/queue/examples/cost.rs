@@ -121,9 +121,20 @@ fn delayed() {
     println!("read it       {:>8.1} ms", start.elapsed().as_secs_f64() * 1e3);
     for (what, now) in [("none is due", NOW), ("all are due", NOW.plus(2 * YEAR_MS))] {
         let mut plane = Plane::new(Machine::restore(&state).unwrap(), SETTINGS);
+        let ms_since = |start: std::time::Instant| start.elapsed().as_secs_f64() * 1e3;
         let start = std::time::Instant::now();
         plane.lead(boltq_core::Term(2), now);
-        println!("lead, {what} {:>6.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        println!("lead, {what} {:>6.1} ms", ms_since(start));
+        let (start, mut longest) = (std::time::Instant::now(), 0f64);
+        while plane.next_tick().is_some_and(|next| next <= now) {
+            let turn = std::time::Instant::now();
+            plane.tick(now, &mut Vec::new(), 1_000);
+            longest = longest.max(ms_since(turn));
+        }
+        println!(
+            "  until all are ready {:>6.1} ms, the longest turn {longest:.1} ms",
+            ms_since(start)
+        );
     }
     drop(machine);
     let queue = plane.queue("jobs").unwrap();

@@ -3,8 +3,12 @@
 //! The times themselves are in the machine, eight bytes for each message. What a leader adds is one entry for a *chunk* of
 //! them: not later than its next message. When that time comes, all of the chunk is looked at, what is due is dealt with, and
 //! the chunk gets an entry for its next message, if there is one. Looking through a chunk takes about a microsecond, so it is
-//! no dearer than an entry of a tree for each message would be, and takes a thousandth of the memory. To begin to lead is one
-//! walk over the times, and nothing is left behind by messages that are done early: an entry goes with its chunk.
+//! no dearer than an entry of a tree for each message would be, and takes a thousandth of the memory. Nothing is left behind by
+//! messages that are done early: an entry goes with its chunk.
+//!
+//! A leader begins without looking at any time: each chunk has an entry for the beginning of time, which is not later than its next
+//! message, whatever that is. So beginning costs a thousandth of a walk over the times, and that walk is made in the turns of those
+//! who look at chunks, before anything else is due.
 //!
 //! Always true: a chunk has at most one entry, in both indexes.
 
@@ -17,6 +21,9 @@ use crate::timetable::{Slot, Timetable, chunk_of};
 
 /// Stream, and number of the chunk.
 pub(crate) type ChunkKey = (StreamId, u64);
+
+/// When a chunk has to be looked at of which nothing is known.
+const UNSEEN: Millis = Millis(0);
 
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
@@ -49,6 +56,13 @@ impl Calendar {
     pub(crate) fn arm_all<T: Slot>(&mut self, stream: StreamId, table: &Timetable<T>, messages: Range<u64>) {
         for (chunk, at) in table.earliest(messages) {
             self.arm((stream, chunk), at);
+        }
+    }
+
+    /// Has all chunks of a stream looked at before all others, as nothing is known of their times.
+    pub(crate) fn arm_unseen<T: Slot>(&mut self, stream: StreamId, table: &Timetable<T>) {
+        for chunk in table.chunk_numbers(0) {
+            self.arm((stream, chunk), UNSEEN);
         }
     }
 
@@ -101,6 +115,11 @@ pub(crate) fn everything(now: Millis) -> (Millis, ChunkKey) {
 
 #[cfg(test)]
 impl Calendar {
+    /// Chunks that nobody has looked at.
+    pub(crate) fn unseen(&self) -> usize {
+        self.times.values().filter(|at| **at == UNSEEN).count()
+    }
+
     /// When a chunk is looked at.
     pub(crate) fn get(&self, key: ChunkKey) -> Option<Millis> {
         self.times.get(&key).copied()

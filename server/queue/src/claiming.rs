@@ -11,6 +11,7 @@ use crate::leases::Lease;
 use crate::machine::{Machine, Queue};
 use crate::place::{DELAYED, KEYED, Place, QueueId, Run, STREAMS, stream_id, stream_of};
 use crate::ranges::RangeSet;
+use crate::timetable::Slot;
 use crate::window::Window;
 
 impl Dispatch {
@@ -20,7 +21,8 @@ impl Dispatch {
         let lease = self.lease_of(handle)?;
         match &lease {
             Some(lease) => self.leases.end(lease),
-            None => self.reach(queue, place, now),
+            None if !self.reach(queue, place, now) => return Err(ClaimError::Later),
+            None => {}
         }
         if lease.is_none() && !self.take_idle(queue, lane, window, place) {
             // It sleeps until its due time, or waits for its key: nobody can have got it.
@@ -67,6 +69,8 @@ impl Dispatch {
     /// Takes a message that nobody holds out of what is ready or in backoff; false if it is in neither.
     pub(crate) fn take_idle(&mut self, queue: &Queue, lane: usize, window: &Window, place: Place) -> bool {
         let seq = place.seq.0;
+        let due = queue.due.get(seq).filter(|_| lane == DELAYED);
+        let was_due = due.is_some_and(|due| self.was_due(due));
         let Some((_, _, state)) = self.state_mut(place.stream) else {
             return false;
         };
@@ -77,9 +81,10 @@ impl Dispatch {
             return true;
         }
         if lane == DELAYED {
-            let due = queue.due.get(seq);
             let delayed = state.delayed.as_mut().zip(due);
-            return delayed.is_some_and(|(delayed, due)| delayed.take(seq, due));
+            return delayed.is_some_and(|(delayed, due)| {
+                delayed.take(seq, due) || (was_due && delayed.sleeping.remove(&(seq..seq + 1)) > 0)
+            });
         }
         if lane == KEYED {
             return state.keyed.as_mut().is_some_and(|keyed| keyed.take(seq));
@@ -113,6 +118,9 @@ impl Dispatch {
     /// Claims everything of a queue that waits, whether ready or in backoff.
     pub(crate) fn begin_purge(&mut self, machine: &Machine, id: QueueId) -> Vec<Run> {
         let mut runs = Vec::new();
+        let began = self.began;
+        // Otherwise all that was due then has been woken.
+        let some_sleep = self.dues.first().is_some_and(|at| at <= began);
         let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
             return runs;
         };
@@ -121,6 +129,11 @@ impl Dispatch {
             let mut taken = RangeSet::default();
             if let Some(delayed) = state.delayed.as_mut().filter(|_| lane == DELAYED) {
                 delayed.take_all().for_each(|seq| taken.insert(seq..seq + 1));
+                for (seq, due) in queue.due.iter().take_while(|_| some_sleep) {
+                    if due.at() <= began && delayed.sleeping.remove(&(seq..seq + 1)) > 0 {
+                        taken.insert(seq..seq + 1);
+                    }
+                }
             } else if let Some(keyed) = state.keyed.as_mut().filter(|_| lane == KEYED) {
                 taken = keyed.take_all(window);
             } else if let Some(ready) = state.lanes.get_mut(lane).and_then(Option::as_mut) {

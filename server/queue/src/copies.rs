@@ -7,9 +7,10 @@
 
 use boltq_core::{Applied, Millis, RecordHead};
 
-use crate::machine::{Batch, Expiry, Machine};
+use crate::machine::Machine;
 use crate::outcome::Effect;
 use crate::place::QueueId;
+use crate::publishing::{Batch, Expiry};
 use crate::routing::command::Times;
 
 /// What a publish brings to each queue that it is for.

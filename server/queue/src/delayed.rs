@@ -1,38 +1,34 @@
 //! What can be leased from the stream of messages that were published with a due time in the future.
 //!
 //! Always true, for a leader: every message that is not done is in exactly one of these: `sleeping`, `ready`, one of
-//! `holds`, or leased. A message sleeps until its due time and never again.
+//! `holds`, or leased. A message sleeps until its due time and never again. Where a leader begins all of them sleep, those too that
+//! are due: it wakes them in portions, see `waking`.
 
 use std::collections::BTreeSet;
 
 use crate::due::Due;
 use crate::lane::Holds;
 use crate::ranges::RangeSet;
+#[cfg(test)]
+use crate::timetable::Timetable;
 
 /// The order of the due time, and then that of publishing.
-pub(crate) type ReadyKey = (u64, u64);
+type ReadyKey = (u64, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
-    /// Not due yet.
+    /// Not due yet, or not woken yet.
     pub(crate) sleeping: RangeSet,
     ready: BTreeSet<ReadyKey>,
     pub(crate) holds: Holds,
 }
 
 /// Where a message stands that is due.
-pub(crate) fn ready_key(seq: u64, due: Due) -> ReadyKey {
+fn ready_key(seq: u64, due: Due) -> ReadyKey {
     (due.order(), seq)
 }
 
 impl Delayed {
-    /// Of messages that sleep, and messages that are ready.
-    pub(crate) fn start(&mut self, sleeping: RangeSet, ready: Vec<ReadyKey>) {
-        self.sleeping = sleeping;
-        // Sorts them first, and then builds the tree at once.
-        self.ready = ready.into_iter().collect();
-    }
-
     /// Takes the message of this priority that was due first. Higher priorities have to be empty.
     pub(crate) fn take_first(&mut self, priority: u8) -> Option<u64> {
         let first = *self.ready.range(from(priority)..).next()?;
@@ -82,8 +78,14 @@ fn from(priority: u8) -> ReadyKey {
 #[cfg(test)]
 impl Delayed {
     /// How often a message is in here, `holds` aside.
-    pub(crate) fn count_of(&self, seq: u64) -> usize {
-        let ready = self.ready.iter().filter(|(_, at)| *at == seq).count();
-        ready + usize::from(self.sleeping.contains(seq))
+    pub(crate) fn count_of(&self, seq: u64, due: Option<Due>) -> usize {
+        let ready = due.is_some_and(|due| self.ready.contains(&ready_key(seq, due)));
+        usize::from(ready) + usize::from(self.sleeping.contains(seq))
+    }
+
+    /// Checks that what is ready stands where its due time says, and so nowhere else.
+    pub(crate) fn check(&self, dues: &Timetable<Due>) {
+        let stands_right = |key: &ReadyKey| dues.get(key.1).is_some_and(|due| ready_key(key.1, due) == *key);
+        assert!(self.ready.iter().all(stands_right));
     }
 }

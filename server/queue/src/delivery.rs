@@ -72,6 +72,10 @@ pub enum ClaimError {
     /// Another consumer holds it, or it is being settled.
     #[error("the lease is over, and the message went on to another consumer or is being settled; drop this delivery")]
     LeaseLost,
+    /// It has an ordering key, and a leader that has just begun has not come to it yet: it has looked at a bounded number of
+    /// those in front of it now. Try again, when others have had their turn.
+    #[error("the message was looked for, and not found yet; try again")]
+    Later,
     /// Its time to live is over. It is claimed, to be expired.
     #[error("the time to live of the message is over")]
     Expired(Claim),

@@ -11,81 +11,23 @@ use std::ops::Range;
 use boltq_core::{Millis, StorageEffect, StreamId};
 
 use crate::calendar::Calendar;
-use crate::delayed::{Delayed, ready_key};
-use crate::lane::{Holds, Lane};
+use crate::due::Due;
 use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
 use crate::notes::Notes;
-use crate::ordering::Keyed;
 use crate::outcome::{Effect, QueueStats};
-use crate::place::{ConsumerId, DELAYED, KEYED, LANES, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
-use crate::ranges::RangeSet;
+use crate::place::{ConsumerId, DELAYED, KEYED, LeaseNo, Place, QueueId, STREAMS, stream_id, stream_of};
+use crate::queue_state::QueueState;
 use crate::single::Singles;
 use crate::slots::Slots;
 use crate::timetable::Slot;
+use crate::waking::TURN_MESSAGES;
 use crate::window::Window;
-
-/// One queue. Streams that were never published to have nothing in here.
-#[derive(Debug, Default)]
-pub(crate) struct QueueState {
-    pub(crate) lanes: [Option<Box<Lane>>; LANES],
-    pub(crate) delayed: Option<Box<Delayed>>,
-    pub(crate) keyed: Option<Box<Keyed>>,
-    /// Messages that are leased.
-    pub(crate) leased: u64,
-    woken: bool,
-}
-
-impl QueueState {
-    pub(crate) fn holds(&self, lane: usize) -> Option<&Holds> {
-        match lane {
-            DELAYED => self.delayed.as_ref().map(|delayed| &delayed.holds),
-            KEYED => self.keyed.as_ref().map(|keyed| &keyed.holds),
-            _ => self.lanes.get(lane)?.as_ref().map(|lane| &lane.holds),
-        }
-    }
-
-    pub(crate) fn holds_mut(&mut self, lane: usize) -> Option<&mut Holds> {
-        match lane {
-            DELAYED => self.delayed.as_mut().map(|delayed| &mut delayed.holds),
-            KEYED => self.keyed.as_mut().map(|keyed| &mut keyed.holds),
-            _ => self.lanes.get_mut(lane)?.as_mut().map(|lane| &mut lane.holds),
-        }
-    }
-
-    /// As [`QueueState::holds_mut`], for a stream that may be new in here.
-    pub(crate) fn holds_new(&mut self, lane: usize) -> &mut Holds {
-        match lane {
-            DELAYED => &mut self.delayed.get_or_insert_default().holds,
-            KEYED => &mut self.keyed.get_or_insert_default().holds,
-            _ => &mut self.lanes[lane].get_or_insert_default().holds,
-        }
-    }
-
-    /// Whether nothing is leased or being settled.
-    fn is_idle(&self) -> bool {
-        let mut holds = (0..STREAMS).filter_map(|lane| self.holds(lane));
-        self.leased == 0 && holds.all(|holds| holds.claimed.count() == 0)
-    }
-
-    fn stats(&self, queue: &Queue) -> QueueStats {
-        let holds = (0..STREAMS).filter_map(|lane| self.holds(lane));
-        let (claimed, purging) = holds.fold((0, 0), |(claimed, purging), holds| {
-            (claimed + holds.claimed.count(), purging + holds.purging.count())
-        });
-        let leased = self.leased + claimed;
-        let delayed = self.delayed.as_ref().map_or(0, |delayed| delayed.sleeping.count());
-        QueueStats {
-            // Saturating, because a figure is not worth a panic; they add up.
-            ready: queue.open_count().saturating_sub(leased + delayed + purging),
-            leased,
-            delayed,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Dispatch {
+    /// When the leadership began.
+    pub(crate) began: Millis,
     pub(crate) queues: Slots<QueueState>,
     pub(crate) leases: Leases,
     /// When the backoff of a message ends.
@@ -103,9 +45,11 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    /// Everything that is not done is available, if it is due and not in backoff.
+    /// Everything that is not done is available, if it is due and not in backoff; of what is due, the first messages at once and the
+    /// others in the turns of the timer.
     pub(crate) fn new(machine: &Machine, now: Millis, next: LeaseNo) -> Self {
         let mut dispatch = Self {
+            began: now,
             queues: Slots::default(),
             leases: Leases::new(next),
             alarms: BTreeSet::new(),
@@ -123,15 +67,22 @@ impl Dispatch {
                 let Some((queue, lane, window)) = machine.stream(stream) else {
                     continue;
                 };
-                dispatch.expiries.arm_all(stream, &window.expires, 0..u64::MAX);
+                dispatch.expiries.arm_unseen(stream, &window.expires);
                 match lane {
-                    DELAYED => dispatch.start_delayed(id, queue, window, now),
+                    DELAYED => dispatch.start_delayed(id, queue, window),
                     KEYED => dispatch.start_keyed(id, window),
                     _ => dispatch.start_lane(machine, id, lane, window, now),
                 }
             }
         }
+        dispatch.wake_due(machine, now, TURN_MESSAGES);
         dispatch
+    }
+
+    /// Whether a message was due when the leadership began. An earlier leader may have handed it out, so it counts as one that is
+    /// ready, also while it sleeps because its turn has not come.
+    pub(crate) fn was_due(&self, due: Due) -> bool {
+        due.at() <= self.began
     }
 
     fn grow(&mut self, machine: &Machine) {
@@ -154,36 +105,13 @@ impl Dispatch {
         }
     }
 
-    /// One walk over all due times.
-    fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window, now: Millis) {
-        let stream = stream_id(id, DELAYED);
-        let (mut sleeping, mut ready) = (RangeSet::default(), Vec::new());
-        let mut asleep = 0..0;
-        for chunk in queue.due.chunk_numbers(0) {
-            let mut next = Millis::MAX;
-            for (seq, due) in queue.due.in_chunk(chunk) {
-                if due.at() > now {
-                    next = next.min(due.at());
-                    if asleep.end != seq {
-                        sleeping.insert(std::mem::replace(&mut asleep, seq..seq));
-                    }
-                    asleep.end = seq + 1;
-                } else if let Some(not_before) = window.rests(seq, now) {
-                    self.back_off(stream, DELAYED, seq, not_before);
-                } else {
-                    ready.push(ready_key(seq, due));
-                }
-            }
-            if next < Millis::MAX {
-                self.dues.arm((stream, chunk), next);
-            }
-        }
-        sleeping.insert(asleep);
-        if !ready.is_empty() {
-            self.wake(id);
-        }
+    /// All of them sleep, until somebody has looked at their due times.
+    fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window) {
         let delayed = self.queues[id.0 as usize].delayed.get_or_insert_default();
-        delayed.start(sleeping, ready);
+        for open in window.open_parts(window.base..window.head) {
+            delayed.sleeping.insert(open);
+        }
+        self.dues.arm_unseen(stream_id(id, DELAYED), &queue.due);
     }
 
     /// Lets messages sleep that are not due.

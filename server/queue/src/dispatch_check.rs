@@ -1,11 +1,11 @@
 //! Checks of what the dispatch promises, for tests.
 
 use crate::Plane;
-use crate::dispatch::{Dispatch, QueueState};
+use crate::dispatch::Dispatch;
 use crate::machine::{Machine, Queue};
 use crate::place::{DELAYED, KEYED, Place, QueueId, stream_id};
+use crate::queue_state::QueueState;
 use crate::timetable::{Slot, chunk_of};
-use crate::window::Window;
 
 impl Plane {
     /// Messages with an ordering key of a queue that this leader has looked at and that are not done.
@@ -13,6 +13,14 @@ impl Plane {
         let state = self.queue(queue).zip(self.dispatch.as_ref());
         let keyed = state.and_then(|(id, dispatch)| dispatch.queues[id.0 as usize].keyed.as_deref());
         keyed.map_or(0, |keyed| keyed.looked_at())
+    }
+}
+
+impl Plane {
+    /// Chunks of due times, and of ends of lives, that this leader has not looked at.
+    pub(crate) fn unseen_chunks(&self) -> [usize; 2] {
+        let dispatch = self.dispatch.as_ref().unwrap();
+        [&dispatch.dues, &dispatch.expiries].map(|calendar| calendar.unseen())
     }
 }
 
@@ -33,12 +41,15 @@ impl Dispatch {
                     let place = Place::new(stream_id(id, lane), seq);
                     let is_leased = leased.contains(&place);
                     leased_here += u64::from(is_leased);
-                    let found = self.whereabouts(state, lane, window, place) + u32::from(is_leased);
+                    let found = self.whereabouts(state, lane, queue, place) + u32::from(is_leased);
                     assert_eq!(found, u32::from(window.is_open(seq)), "{place:?}");
                     self.check_alarms(state, lane, queue, place);
                 }
             }
             assert_eq!(state.leased, leased_here - before);
+            if let Some(delayed) = &state.delayed {
+                delayed.check(&queue.due);
+            }
             if let (Some(keyed), Some(stream)) = (&state.keyed, queue.keyed()) {
                 keyed.check(stream);
             }
@@ -46,11 +57,16 @@ impl Dispatch {
         assert_eq!(leased.len() as u64, leased_here);
     }
 
-    fn whereabouts(&self, state: &QueueState, lane: usize, window: &Window, place: Place) -> u32 {
+    fn whereabouts(&self, state: &QueueState, lane: usize, queue: &Queue, place: Place) -> u32 {
         let seq = place.seq.0;
+        let window = queue.window(lane).unwrap();
         let Some(holds) = state.holds(lane) else { return 0 };
         let ready = match lane {
-            DELAYED => state.delayed.iter().map(|delayed| delayed.count_of(seq)).sum(),
+            DELAYED => state
+                .delayed
+                .iter()
+                .map(|delayed| delayed.count_of(seq, queue.due.get(seq)))
+                .sum(),
             KEYED => state.keyed.iter().map(|keyed| keyed.count_of(seq, window)).sum(),
             _ => state.lanes[lane]
                 .iter()

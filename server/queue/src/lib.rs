@@ -45,12 +45,15 @@ mod ordering;
 mod outcome;
 mod place;
 mod plane;
+mod publishing;
+mod queue_state;
 mod ranges;
 mod room;
 mod routing;
 mod scheduling;
 mod sections;
 mod settings;
+mod settling;
 mod single;
 mod sizes;
 mod slots;
@@ -66,10 +69,11 @@ pub use dead_letters::DEAD_LETTER_SUFFIX;
 pub use delivery::{Claim, ClaimError, Handle, Leased};
 pub use machine::Machine;
 pub use managing::QueueRefusal;
+pub use once::KeyScope;
 pub use options::{QueueOption, QueueOptionSet, QueueOptions};
 pub use outcome::{Effect, Outcome, QueueStats, Totals};
 pub use place::{ConsumerId, LeaseNo, Place, QueueId, Run, Runs};
-pub use plane::Plane;
+pub use plane::{Plane, Retired};
 pub use routing::{
     Exchange, ExchangeKind, HeaderRule, ROUTING_KEY_BYTES_MAX, RoutingRefusal, Subscription, backlog_queue,
 };

@@ -12,20 +12,20 @@ use boltq_core::{
 };
 use bytes::BytesMut;
 
-use crate::command::{Command, Items, Settle};
+use crate::command::Command;
 use crate::due::Due;
 use crate::once::Once;
 use crate::options::QueueOptions;
 use crate::ordering::Keys;
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
-use crate::place::{DELAYED, KEYED, Place, QueueId, Run, Runs, STREAMS, stream_id, stream_of};
-use crate::room::Room;
+use crate::place::{DELAYED, QueueId, STREAMS, stream_id, stream_of};
+use crate::publishing::{Batch, Expiry, offset_of, single_record};
 use crate::routing::Routing;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
 use crate::snapshot;
 use crate::timetable::Timetable;
-use crate::window::{Part, Window};
+use crate::window::Window;
 
 /// A queue: its windows, of which there is one only for a stream that was ever published to.
 #[derive(Debug)]
@@ -116,26 +116,6 @@ impl Queue {
     }
 }
 
-/// Records of a publish that stand one after the other and go to the same stream.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Batch {
-    pub(crate) lane: usize,
-    pub(crate) count: u32,
-    /// Those of them that have a time to live.
-    pub(crate) expiring: usize,
-    /// In the data of the entry.
-    pub(crate) offset: u32,
-    pub(crate) bytes: u32,
-}
-
-/// The end of the life of a record.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Expiry {
-    /// Its position in its batch.
-    pub(crate) record: u32,
-    pub(crate) at: Millis,
-}
-
 /// The replicated state of the queue plane.
 #[derive(Debug, Default)]
 pub struct Machine {
@@ -147,12 +127,12 @@ pub struct Machine {
     pub(crate) routing: Routing,
     pub(crate) once: Once,
     /// What the publish at hand consists of; kept to be filled again without an allocation.
-    batches: Vec<Batch>,
-    dues: Vec<Due>,
-    keys: Vec<KeyHash>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) dues: Vec<Due>,
+    pub(crate) keys: Vec<KeyHash>,
     pub(crate) expiries: Vec<Expiry>,
     /// Records at its end that there is no room for.
-    refused: u64,
+    pub(crate) refused: u64,
 }
 
 impl Machine {
@@ -231,270 +211,6 @@ impl Machine {
         self.queues.push(Queue::new(name));
         id
     }
-
-    /// Reads the heads of the records of a publish into `batches`, `dues`, `keys` and `expiries`, those first ones that there is
-    /// room for, and changes nothing else.
-    fn sort_records(
-        &mut self,
-        now: Millis,
-        count: u32,
-        records: &[u8],
-        offset: u32,
-        mut room: Room,
-    ) -> Result<(), DecodeError> {
-        self.batches.clear();
-        self.dues.clear();
-        self.keys.clear();
-        self.expiries.clear();
-        self.refused = 0;
-        let mut at = 0;
-        for _ in 0..count {
-            let head = RecordHead::read(&records[at..])?;
-            if self.refused > 0 || !room.take(head.bytes) {
-                self.refused += 1;
-                at += head.bytes;
-                continue;
-            }
-            let mut lane = usize::from(head.priority);
-            if let Some(key) = head.key {
-                lane = KEYED;
-                self.keys.push(key);
-            } else if let Some(due) = head.due.filter(|due| *due > now) {
-                lane = DELAYED;
-                self.dues.push(Due::new(due, head.priority));
-            }
-            let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
-            match self.batches.last_mut() {
-                Some(batch) if batch.lane == lane => {
-                    batch.count += 1;
-                    batch.bytes = batch.bytes.checked_add(bytes).ok_or_else(too_far)?;
-                }
-                _ => self.batches.push(Batch {
-                    lane,
-                    count: 1,
-                    expiring: 0,
-                    offset: offset_of(offset, at)?,
-                    bytes,
-                }),
-            }
-            if let (Some(at), Some(batch)) = (head.expires, self.batches.last_mut()) {
-                let record = batch.count - 1;
-                self.expiries.push(Expiry { record, at });
-                batch.expiring += 1;
-            }
-            at += head.bytes;
-        }
-        if at == records.len() {
-            return Ok(());
-        }
-        Err(DecodeError::Invalid {
-            what: "records",
-            why: "there are more bytes than their count accounts for",
-        })
-    }
-
-    /// Gives places to what `sort_records` has read.
-    fn publish(&mut self, id: QueueId, applied: &mut Applied<Effect>) -> Outcome {
-        let queue = &mut self.queues[id.0 as usize];
-        let mut runs = Runs::new();
-        let mut dues = self.dues.iter();
-        let mut keys = self.keys.iter();
-        let mut expiries = &self.expiries[..];
-        for batch in &self.batches {
-            let (of_batch, rest) = expiries.split_at(batch.expiring);
-            expiries = rest;
-            let range = queue.append(id, *batch, of_batch, applied);
-            if batch.lane == DELAYED {
-                for (seq, due) in range.clone().zip(dues.by_ref()) {
-                    queue.due.insert(seq, *due);
-                }
-            } else if batch.lane == KEYED {
-                for (seq, key) in range.clone().zip(keys.by_ref()) {
-                    queue.keys.push(seq, *key);
-                }
-            }
-            self.totals.published += u64::from(batch.count);
-            runs.push(Run::new(stream_id(id, batch.lane), &range));
-        }
-        self.make_room(id, applied);
-        if self.refused == 0 {
-            return Outcome::Published(runs);
-        }
-        self.totals.rejected += self.refused;
-        Outcome::Full {
-            queue: id,
-            published: runs,
-            refused: self.refused,
-        }
-    }
-
-    /// As `publish`, for one message, unless it was published before.
-    fn publish_once(
-        &mut self,
-        now: Millis,
-        until: Millis,
-        id: QueueId,
-        key: &str,
-        applied: &mut Applied<Effect>,
-    ) -> Outcome {
-        let remembered = self.options(id).and_then(|options| options.dedup_ttl_ms);
-        let until = remembered.map_or(until, |ms| now.plus(ms));
-        if let Some(place) = self.once.queues.find(&id, key, now) {
-            return Outcome::PublishedBefore(place);
-        }
-        self.once.forget_some(now);
-        let outcome = self.publish(id, applied);
-        if let Outcome::Published(runs) = &outcome
-            && let Some(place) = runs.places().next()
-            && until > now
-        {
-            self.once.queues.keep(id, key, place, until);
-        }
-        outcome
-    }
-
-    /// Keys of publishes that are remembered, those included whose time is over and that take memory still.
-    #[must_use]
-    pub fn keys_remembered(&self) -> usize {
-        self.once.len()
-    }
-
-    /// Whether publishes with a key have to be refused, as so many are remembered.
-    #[must_use]
-    pub fn keys_full(&self, keys_max: usize, now: Millis) -> bool {
-        self.once.is_full(keys_max, now.max(self.now))
-    }
-
-    /// Finishes what is not done of `run`, and returns how many messages that is.
-    pub(crate) fn finish(&mut self, run: Run, applied: &mut Applied<Effect>, mut missing: impl FnMut(Run)) -> u64 {
-        let stream = run.stream;
-        let known = stream_of(stream).and_then(|(id, lane)| {
-            let queue = self.queues.get_mut(id.0 as usize)?;
-            Some((
-                lane,
-                queue.windows.get_mut(lane)?.as_mut()?,
-                &mut queue.due,
-                &mut queue.keys,
-            ))
-        });
-        let Some((lane, window, due, keys)) = known else {
-            missing(run);
-            return 0;
-        };
-        let mut done = 0;
-        window.finish(&run.range(), |part| match part {
-            Part::Fresh(range) => {
-                let Run { first, count, .. } = Run::new(stream, &range);
-                applied.storage.push(StorageEffect::Freed { stream, first, count });
-                done += count;
-                if lane == KEYED {
-                    keys.finish(&range);
-                }
-            }
-            Part::Missing(range) => missing(Run::new(stream, &range)),
-        });
-        if done > 0 && lane == DELAYED {
-            due.remove(&run.range());
-        }
-        done
-    }
-
-    fn settle(&mut self, how: Settle, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
-        let mut missing = Vec::new();
-        let done = items
-            .runs()
-            .map(|run| self.finish(run, applied, |run| missing.push(run)))
-            .sum();
-        match how {
-            Settle::Ack => self.totals.acked += done,
-            Settle::Expire => self.totals.expired += done,
-        }
-        Outcome::Settled { done, missing }
-    }
-
-    fn purge(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
-        let count = items.runs().map(|run| self.finish(run, applied, |_| {})).sum();
-        self.totals.purged += count;
-        Outcome::Purged(count)
-    }
-
-    fn fail(&mut self, items: &Items<'_>, applied: &mut Applied<Effect>) -> Outcome {
-        let mut missing = Vec::new();
-        let mut done = 0;
-        for (place, not_before) in items.times() {
-            let window = stream_of(place.stream)
-                .and_then(|(id, lane)| self.queues.get_mut(id.0 as usize)?.windows.get_mut(lane)?.as_mut());
-            if window.is_some_and(|window| window.fail(place.seq.0, not_before)) {
-                applied.effects.push(Effect::Failed { place });
-                done += 1;
-            } else {
-                missing.push(Run::from(place));
-            }
-        }
-        self.totals.nacked += done;
-        Outcome::Settled { done, missing }
-    }
-
-    /// Both or neither: the message is done in its queue, and a record in the other one. With a `key` it stands there behind
-    /// all others that have it.
-    fn move_to(
-        &mut self,
-        place: Place,
-        name: &str,
-        (batch, key): (Batch, Option<KeyHash>),
-        applied: &mut Applied<Effect>,
-    ) -> Option<Place> {
-        if self.finish(Run::from(place), applied, |_| {}) == 0 {
-            return None;
-        }
-        let id = self.declare(name);
-        let lane = if key.is_some() { KEYED } else { batch.lane };
-        let queue = &mut self.queues[id.0 as usize];
-        let range = queue.append(id, Batch { lane, ..batch }, &self.expiries, applied);
-        if let Some(key) = key {
-            queue.keys.push(range.start, key);
-        }
-        Some(Place::new(stream_id(id, lane), range.start))
-    }
-}
-
-/// The place of a record in its entry.
-pub(crate) fn offset_of(command: u32, at: usize) -> Result<u32, DecodeError> {
-    let at = u32::try_from(at).ok().and_then(|at| command.checked_add(at));
-    at.ok_or_else(too_far)
-}
-
-pub(crate) fn too_far() -> DecodeError {
-    DecodeError::Invalid {
-        what: "records",
-        why: "the entry is longer than 4 GiB",
-    }
-}
-
-/// The only record of a command, which is all that `record` holds; it waits for nothing.
-pub(crate) fn single_record(
-    record: &[u8],
-    what: &'static str,
-    offset: u32,
-    expiries: &mut Vec<Expiry>,
-) -> Result<Batch, DecodeError> {
-    let head = RecordHead::read(record)?;
-    if head.bytes != record.len() {
-        return Err(DecodeError::Invalid {
-            what,
-            why: "there are bytes behind its record",
-        });
-    }
-    let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
-    expiries.clear();
-    expiries.extend(head.expires.map(|at| Expiry { record: 0, at }));
-    Ok(Batch {
-        lane: usize::from(head.priority),
-        count: 1,
-        expiring: expiries.len(),
-        offset,
-        bytes,
-    })
 }
 
 impl StateMachine for Machine {

@@ -154,6 +154,6 @@ pub struct QueueStats {
     pub ready: u64,
     /// Held by a consumer, or being settled. 0 on a node that does not lead.
     pub leased: u64,
-    /// Not due yet. On a node that does not lead: all that were published with a due time in the future.
+    /// Not due yet, or due and not woken yet: the timer wakes many in several turns. On a node that does not lead: all that were published with a due time in the future.
     pub delayed: u64,
 }

@@ -17,7 +17,6 @@ use crate::lending::Wanted;
 use crate::machine::{Machine, Queue};
 use crate::outcome::{Effect, Outcome, QueueStats, Totals};
 use crate::place::{ConsumerId, LeaseNo, Place, QueueId, Run};
-use crate::scheduling::{Listing, ScheduleError};
 use crate::settings::Settings;
 
 /// Numbers of leases for each term, so that the lease of an earlier leader is known by its number. At a million leases per
@@ -29,10 +28,16 @@ const START_BITS: u32 = LEASES_PER_TERM_BITS - 1;
 /// An election every second for 90 days; then numbers go on rising from where they are.
 const TERM_MAX: u64 = (1 << 23) - 1;
 
+/// What a leader knew, see [`Plane::follow`].
+#[derive(Debug)]
+pub struct Retired {
+    _dispatch: Option<Dispatch>,
+}
+
 /// The queue plane of a node.
 #[derive(Debug)]
 pub struct Plane {
-    machine: Machine,
+    pub(crate) machine: Machine,
     settings: Settings,
     pub(crate) dispatch: Option<Dispatch>,
     /// While the node does not lead.
@@ -80,6 +85,9 @@ impl Plane {
 
     /// Begins to hand messages out as the leader of a term: everything that is not done is available, delayed messages once they are due, and
     /// failed ones after their backoff. All entries of earlier leaders should be applied before.
+    ///
+    /// Of delayed messages that are due some thousand at most are ready at once; [`Plane::tick`] wakes the others, in the order
+    /// of their due times. Until then they can be settled and purged as if they were ready.
     pub fn lead(&mut self, term: Term, now: Millis) {
         self.lead_by_chance(term, now, 0);
     }
@@ -94,11 +102,14 @@ impl Plane {
         self.dispatch = Some(Dispatch::new(&self.machine, now, first));
     }
 
-    /// Ends the leadership, and with it all leases and claims.
-    pub fn follow(&mut self) {
-        if let Some(dispatch) = self.dispatch.take() {
+    /// Ends the leadership, and with it all leases and claims. What is returned is all that was known of them: to drop it takes time
+    /// if there was much, so whoever has a lock gives that back before.
+    pub fn follow(&mut self) -> Retired {
+        let dispatch = self.dispatch.take();
+        if let Some(dispatch) = &dispatch {
             self.next_lease = dispatch.leases.next();
         }
+        Retired { _dispatch: dispatch }
     }
 
     /// Whether messages are handed out here.
@@ -175,7 +186,8 @@ impl Plane {
     /// The token of a lease that ended is accepted as long as nobody else holds the message: it was not done twice.
     ///
     /// # Errors
-    /// See [`ClaimError`]. [`ClaimError::Expired`] has claimed the message: expire it, or give it back.
+    /// See [`ClaimError`]. [`ClaimError::Expired`] has claimed the message: expire it, or give it back. With
+    /// [`ClaimError::Later`] nothing is known of the message yet: call again.
     pub fn claim(&mut self, handle: Handle, now: Millis) -> Result<Claim, ClaimError> {
         let dispatch = self.dispatch.as_mut().ok_or(ClaimError::NotFound)?;
         dispatch.claim(&self.machine, handle, now)
@@ -263,29 +275,6 @@ impl Plane {
     #[must_use]
     pub fn next_expiry(&self) -> Option<Millis> {
         self.dispatch.as_ref()?.expiries.first()
-    }
-
-    /// Takes a message that is not due for a command that cancels or reschedules it; as with [`Plane::claim`], until that is
-    /// applied, or [`Plane::unclaim`].
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
-        let dispatch = self.dispatch.as_mut().ok_or(ScheduleError::NotFound)?;
-        dispatch.claim_scheduled(&self.machine, place)
-    }
-
-    /// Goes on with a listing of the messages of a queue that are not due; false if that was the last part of it. A node that does
-    /// not lead lists none.
-    pub fn list_scheduled(&self, queue: QueueId, listing: &mut Listing) -> bool {
-        let dispatch = self.dispatch.as_ref();
-        dispatch.is_some_and(|dispatch| dispatch.list_scheduled(&self.machine, queue, listing))
-    }
-
-    /// When a message was or is due; none if it was not delayed, or is done.
-    #[must_use]
-    pub fn due(&self, place: Place) -> Option<Millis> {
-        self.machine.due(place)
     }
 
     /// When a message expires; none if it does not, or is done.

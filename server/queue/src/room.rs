@@ -6,9 +6,10 @@
 
 use boltq_core::{Applied, DecodeError, RecordHead};
 
-use crate::machine::{Batch, Machine, Queue};
+use crate::machine::{Machine, Queue};
 use crate::outcome::Effect;
 use crate::place::{KEYED, QueueId, Run, STREAMS, stream_id};
+use crate::publishing::Batch;
 
 /// Room in a queue for what is to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use crate::due::Due;
 use crate::machine::Machine;
 use crate::outcome::{Effect, Outcome};
 use crate::place::{DELAYED, Place, QueueId, Run, stream_id, stream_of};
+use crate::plane::Plane;
 use crate::timetable::Slot;
 
 /// Chunks of due times that one call of [`crate::Plane::list_scheduled`] looks at: some 65 thousand messages, which takes a
@@ -94,6 +95,31 @@ impl Listing {
     }
 }
 
+impl Plane {
+    /// Takes a message that is not due for a command that cancels or reschedules it; as with [`Plane::claim`], until that is
+    /// applied, or [`Plane::unclaim`].
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    pub fn claim_scheduled(&mut self, place: Place) -> Result<(), ScheduleError> {
+        let dispatch = self.dispatch.as_mut().ok_or(ScheduleError::NotFound)?;
+        dispatch.claim_scheduled(&self.machine, place)
+    }
+
+    /// Goes on with a listing of the messages of a queue that are not due; false if that was the last part of it. A node that does
+    /// not lead lists none.
+    pub fn list_scheduled(&self, queue: QueueId, listing: &mut Listing) -> bool {
+        let dispatch = self.dispatch.as_ref();
+        dispatch.is_some_and(|dispatch| dispatch.list_scheduled(&self.machine, queue, listing))
+    }
+
+    /// When a message was or is due; none if it was not delayed, or is done.
+    #[must_use]
+    pub fn due(&self, place: Place) -> Option<Millis> {
+        self.machine.due(place)
+    }
+}
+
 impl Dispatch {
     /// Looks at a part of the messages; false if that was the last one.
     pub(crate) fn list_scheduled(&self, machine: &Machine, id: QueueId, listing: &mut Listing) -> bool {
@@ -105,7 +131,7 @@ impl Dispatch {
         let mut chunks = queue.due.chunk_numbers(listing.next_chunk);
         for chunk in chunks.by_ref().take(CHUNKS_MAX) {
             for (seq, due) in queue.due.in_chunk(chunk) {
-                if listing.wants(due.at(), seq) && delayed.sleeping.contains(seq) {
+                if !self.was_due(due) && listing.wants(due.at(), seq) && delayed.sleeping.contains(seq) {
                     listing.add(due, seq);
                 }
             }
@@ -117,8 +143,9 @@ impl Dispatch {
 
     /// Takes a message that is not due for a command.
     pub(crate) fn claim_scheduled(&mut self, machine: &Machine, place: Place) -> Result<(), ScheduleError> {
-        open(machine, place).map_err(|_| ScheduleError::NotFound)?;
-        if !self.take_sleeping(place) {
+        let (queue, ..) = open(machine, place).map_err(|_| ScheduleError::NotFound)?;
+        let was_due = queue.due.get(place.seq.0).is_some_and(|due| self.was_due(due));
+        if was_due || !self.take_sleeping(place) {
             return Err(ScheduleError::NotScheduled);
         }
         if let Some((_, lane, state)) = self.state_mut(place.stream) {

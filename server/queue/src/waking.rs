@@ -1,7 +1,8 @@
 //! What time brings: delays and backoffs that end, leases that end, and messages that expire.
 //!
-//! Each turn is bounded, so that others have theirs in between. Messages that are due become ready in the order of their due
-//! times also over several turns: a turn goes as far as it can reach, and no message becomes ready that is due later.
+//! Each turn is bounded, by the messages that it moves and by the times that it looks at, so that others have theirs in between.
+//! Messages that are due become ready in the order of their due times also over several turns: a turn goes as far as it can
+//! reach, and no message becomes ready that is due later. So it is too when a leader begins and millions are due.
 
 use boltq_core::Millis;
 
@@ -12,8 +13,13 @@ use crate::machine::Machine;
 use crate::place::{DELAYED, Place};
 use crate::timetable::{Slot, chunk_of};
 
-/// Chunks of due times that are looked at in one go: up to 16 thousand messages, which takes some milliseconds.
-const CHUNKS_MAX: usize = 16;
+/// Messages that one turn wakes, where nobody says another number.
+pub(crate) const TURN_MESSAGES: usize = 1_000;
+/// Chunks of times that one turn looks at: half a million messages, which takes a millisecond if few of them have their time now. Tests
+/// come upon the limit with few.
+pub(crate) const TURN_CHUNKS: usize = if cfg!(test) { 24 } else { 512 };
+/// Chunks of due times of which one portion of a turn is made: up to 16 thousand messages, which are sorted.
+const PORTION_CHUNKS: usize = 16;
 
 impl Dispatch {
     /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.
@@ -32,9 +38,11 @@ impl Dispatch {
             self.alarms.remove(&(at, place));
             self.ring(machine, place, now);
         }
-        let mut woken = 0;
-        while woken < max && self.dues.first().is_some_and(|at| at <= now) {
-            woken += self.wake_portion(machine, now, max - woken);
+        let (mut woken, mut chunks) = (0, TURN_CHUNKS);
+        while woken < max && chunks > 0 && self.dues.first().is_some_and(|at| at <= now) {
+            let portion = chunks.min(PORTION_CHUNKS);
+            woken += self.wake_portion(machine, now, portion, max - woken);
+            chunks -= portion;
         }
     }
 
@@ -55,11 +63,11 @@ impl Dispatch {
         }
     }
 
-    /// Wakes what is due of the chunks that come next, `max` messages at most, and returns their number.
-    fn wake_portion(&mut self, machine: &Machine, now: Millis, max: usize) -> usize {
-        let until = self.dues.reach(CHUNKS_MAX, now);
+    /// Wakes what is due of the `chunks` that come next, `max` messages at most, and returns their number.
+    fn wake_portion(&mut self, machine: &Machine, now: Millis, chunks: usize, max: usize) -> usize {
+        let until = self.dues.reach(chunks, now);
         let mut due = Vec::new();
-        for _ in 0..CHUNKS_MAX {
+        for _ in 0..chunks {
             let Some((from, key)) = self.dues.take_first(until) else {
                 break;
             };
@@ -134,9 +142,13 @@ impl Dispatch {
     /// Claims messages whose time to live is over and that nobody holds, `max` at most.
     pub(crate) fn claim_expired(&mut self, machine: &Machine, now: Millis, max: usize, expired: &mut Vec<Place>) {
         let wanted = expired.len().saturating_add(max);
-        while expired.len() < wanted
-            && let Some((at, key)) = self.expiries.take_first(everything(now))
-        {
+        for _ in 0..TURN_CHUNKS {
+            if expired.len() >= wanted {
+                return;
+            }
+            let Some((at, key)) = self.expiries.take_first(everything(now)) else {
+                return;
+            };
             self.claim_expired_of(machine, at, key, now, wanted, expired);
         }
     }

@@ -7,8 +7,12 @@ use boltq_core::{
     Applied, IdSalt, MessageId, Millis, Origin, RecordBuilder, Seq, StateMachine, StorageEffect, StreamId,
 };
 use boltq_queue::command::{self, FailWriter, PublishWriter, Settle, SettleWriter};
-use boltq_queue::{ExchangeKind, Handle, HeaderRule, Machine, Outcome, Place, Plane, Run, Settings};
+use boltq_queue::{ExchangeKind, Handle, HeaderRule, Machine, Outcome, Place, Plane, Run};
 use bytes::BytesMut;
+
+mod recorded;
+
+use recorded::{SETTINGS, TIME, apply, apply_to, assert_written, hex, recorded, unhex, write};
 
 const COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-v1.txt");
 const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v1.txt");
@@ -24,26 +28,6 @@ const TIMES_COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands
 const TIMES_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-times.txt");
 /// What the commands about topics and exchanges lead to since ends of lives are kept.
 const ROUTING_TIMES_SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-v2-times.txt");
-/// When the commands were applied.
-const TIME: Millis = Millis(1_767_225_600_000);
-
-const SETTINGS: Settings = Settings {
-    max_retry: 5,
-    backoff_first_ms: 100,
-    backoff_max_ms: 30_000,
-    ack_timeout_ms: 30_000,
-    dedup_ttl_ms: 600_000,
-    dedup_keys_max: 1_000,
-};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    text.trim().as_bytes().chunks(2).map(digits).collect()
-}
 
 fn place(stream: u64, seq: u64) -> Place {
     Place {
@@ -68,11 +52,6 @@ fn record(out: &mut BytesMut, priority: u8, due: Option<Millis>, id: Option<Mess
 
 /// Every command once, each with something to act on.
 fn commands() -> Vec<(&'static str, BytesMut)> {
-    let write = |write: fn(&mut BytesMut)| {
-        let mut out = BytesMut::new();
-        write(&mut out);
-        out
-    };
     vec![
         ("init", write(|out| command::init(out, IdSalt(0x0123_4567_89AB_CDEF)))),
         ("declare", write(|out| command::declare(out, "größe"))),
@@ -135,11 +114,6 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
 
 /// Every command about topics and exchanges.
 fn routing_commands() -> Vec<(&'static str, BytesMut)> {
-    let write = |write: fn(&mut BytesMut)| {
-        let mut out = BytesMut::new();
-        write(&mut out);
-        out
-    };
     let origin = |exchange, routing_key| Origin {
         id: MessageId([0xCD; 16]),
         exchange,
@@ -223,23 +197,6 @@ fn routing_commands() -> Vec<(&'static str, BytesMut)> {
     ]
 }
 
-fn recorded(commands: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
-    commands.lines().map(|line| {
-        let (name, bytes) = line.split_once(' ').unwrap();
-        (name, unhex(bytes))
-    })
-}
-
-fn recorded_commands() -> Vec<(&'static str, Vec<u8>)> {
-    recorded(COMMANDS).collect()
-}
-
-fn assert_written(commands: &[(&'static str, BytesMut)], recorded: &str) {
-    let line = |(name, bytes): &(&str, BytesMut)| format!("{name} {}", hex(bytes));
-    let written: Vec<_> = commands.iter().map(line).collect();
-    assert_eq!(written, recorded.lines().collect::<Vec<_>>());
-}
-
 /// A snapshot of an earlier format as it is written since due times stand elsewhere.
 fn written_now(snapshot: &str) -> String {
     hex(&Machine::restore(&unhex(snapshot)).unwrap().snapshot())
@@ -279,7 +236,7 @@ fn times_commands() -> Vec<(&'static str, BytesMut)> {
 fn recorded_times_lead_to_their_snapshot_and_mean_what_they_meant() {
     let mut machine = Machine::restore(&unhex(SNAPSHOT)).unwrap();
     for (name, command) in recorded(TIMES_COMMANDS) {
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, &command);
         let missing = matches!(&outcome, Outcome::Settled { missing, .. } if !missing.is_empty());
         assert!(!missing, "{name}: {outcome:?}");
     }
@@ -319,15 +276,15 @@ fn the_recorded_publish_with_a_key_leads_to_its_snapshot_and_is_found_there() {
     let commands: Vec<_> = recorded(ONCE_COMMAND).collect();
     let (_, redrive) = &commands[1];
     for (_, command) in &commands[..1] {
-        let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, command);
         assert!(matches!(outcome, Outcome::Published(_)), "{outcome:?}");
         assert_eq!(hex(&machine.snapshot()), written_now(ONCE_SNAPSHOT));
         let mut machine = Machine::restore(&unhex(ONCE_SNAPSHOT)).unwrap();
-        let outcome = machine.apply(TIME, command, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, command);
         assert!(matches!(outcome, Outcome::PublishedBefore(_)), "{outcome:?}");
-        let outcome = machine.apply(TIME, redrive, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, redrive);
         assert!(matches!(outcome, Outcome::Redriven(Some(_))), "{outcome:?}");
-        let outcome = machine.apply(TIME, redrive, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, redrive);
         assert_eq!(outcome, Outcome::Redriven(None));
     }
 }
@@ -344,7 +301,7 @@ fn commands_are_written_as_they_were() {
 fn recorded_commands_about_topics_and_exchanges_lead_to_their_snapshot() {
     let mut machine = Machine::restore(&unhex(SNAPSHOT)).unwrap();
     for (name, command) in recorded(ROUTING_COMMANDS) {
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+        let outcome = apply(&mut machine, &command);
         match name {
             "publish_topic" => assert_eq!(outcome, Outcome::PublishedTopic { queues: 2 }),
             "remove_subscription" => assert_eq!(outcome, Outcome::SubscriptionRemoved(Some(2))),
@@ -382,9 +339,9 @@ fn the_recorded_snapshot_with_topics_and_exchanges_means_what_it_meant() {
 #[test]
 fn recorded_commands_lead_to_the_recorded_snapshot() {
     let mut machine = Machine::default();
-    for (name, command) in recorded_commands() {
+    for (name, command) in recorded(COMMANDS) {
         let mut applied = Applied::default();
-        let outcome = machine.apply(TIME, &command, 100, &mut applied).unwrap();
+        let outcome = apply_to(&mut machine, &command, &mut applied);
         if name == "dead_letter" {
             assert_eq!(outcome, Outcome::DeadLettered(Some(place(50, 1))));
             let freed = StorageEffect::Freed {

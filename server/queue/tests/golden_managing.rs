@@ -2,22 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use boltq_core::{Applied, Millis, StateMachine};
+use boltq_core::StateMachine;
 use boltq_queue::{Machine, Outcome, QueueId, QueueOption, QueueOptionSet, QueueOptions, command};
 use bytes::BytesMut;
 
+mod recorded;
+
+use recorded::{TIME, apply, assert_written, hex, recorded, unhex, write};
+
 const COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-managing.txt");
 const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-managing.txt");
-const TIME: Millis = Millis(1_767_225_600_000);
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    text.trim().as_bytes().chunks(2).map(digits).collect()
-}
 
 fn every_option() -> QueueOptions {
     QueueOptions {
@@ -55,11 +49,6 @@ fn publish(out: &mut BytesMut, queue: &str, count: u32) {
 }
 
 fn commands() -> Vec<(&'static str, BytesMut)> {
-    let write = |write: &dyn Fn(&mut BytesMut)| {
-        let mut out = BytesMut::new();
-        write(&mut out);
-        out
-    };
     let mut which = QueueOptionSet::default();
     which.insert(QueueOption::MaxLength);
     which.insert(QueueOption::DropOldest);
@@ -70,48 +59,41 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
     vec![
         (
             "create",
-            write(&|out| command::create_queue(out, "jobs", &every_option())),
+            write(|out| command::create_queue(out, "jobs", &every_option())),
         ),
         (
             "create_plain",
-            write(&|out| command::create_queue(out, "plain", &QueueOptions::default())),
+            write(|out| command::create_queue(out, "plain", &QueueOptions::default())),
         ),
-        ("publish", write(&|out| publish(out, "jobs", 3))),
+        ("publish", write(|out| publish(out, "jobs", 3))),
         (
             "change",
-            write(&|out| command::change_queue(out, "jobs", which, &limited)),
+            write(|out| command::change_queue(out, "jobs", which, &limited)),
         ),
-        ("publish_more", write(&|out| publish(out, "jobs", 2))),
+        ("publish_more", write(|out| publish(out, "jobs", 2))),
         (
             "delete_if_empty",
-            write(&|out| command::delete_queue(out, "plain", true)),
+            write(|out| command::delete_queue(out, "plain", true)),
         ),
-        ("delete_not", write(&|out| command::delete_queue(out, "jobs", true))),
-        ("attach", write(&|out| command::attach(out, "prices", "edge-3", true))),
+        ("delete_not", write(|out| command::delete_queue(out, "jobs", true))),
+        ("attach", write(|out| command::attach(out, "prices", "edge-3", true))),
         (
             "delete_subscription",
-            write(&|out| command::delete_subscription(out, "prices", "edge-3", TIME)),
+            write(|out| command::delete_subscription(out, "prices", "edge-3", TIME)),
         ),
     ]
 }
 
 #[test]
 fn commands_are_written_as_they_were() {
-    let written: Vec<_> = commands()
-        .iter()
-        .map(|(name, bytes)| format!("{name} {}", hex(bytes)))
-        .collect();
-    assert_eq!(written, COMMANDS.lines().collect::<Vec<_>>());
+    assert_written(&commands(), COMMANDS);
 }
 
 #[test]
 fn recorded_commands_lead_to_the_recorded_snapshot_which_means_what_it_meant() {
     let mut machine = Machine::default();
-    for line in COMMANDS.lines() {
-        let (name, command) = line.split_once(' ').unwrap();
-        let outcome = machine
-            .apply(TIME, &unhex(command), 100, &mut Applied::default())
-            .unwrap();
+    for (name, command) in recorded(COMMANDS) {
+        let outcome = apply(&mut machine, &command);
         let refused = matches!(outcome, Outcome::QueueRefused(_));
         assert_eq!(refused, name == "delete_not", "{name}: {outcome:?}");
     }

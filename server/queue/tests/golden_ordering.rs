@@ -3,26 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use boltq_core::{Applied, IdSalt, MessageId, Millis, Record, RecordBuilder, Seq, StateMachine, StreamId, Term};
+use boltq_core::{IdSalt, MessageId, Record, RecordBuilder, Seq, StateMachine, StreamId, Term};
 use boltq_queue::command::{self, PublishWriter, Settle, SettleWriter};
-use boltq_queue::{ConsumerId, Machine, Outcome, Place, Plane, Settings};
+use boltq_queue::{ConsumerId, Machine, Outcome, Place, Plane};
 use bytes::{Bytes, BytesMut};
+
+mod recorded;
+
+use recorded::{SETTINGS, TIME, apply, assert_written, hex, recorded, unhex, write};
 
 const COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-keys.txt");
 const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-keys.txt");
-/// When the commands were applied.
-const TIME: Millis = Millis(1_767_225_600_000);
 /// That of the messages with an ordering key of the first queue.
 const KEYED: StreamId = StreamId(16 + 11);
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    text.trim().as_bytes().chunks(2).map(digits).collect()
-}
 
 fn place(stream: StreamId, seq: u64) -> Place {
     Place { stream, seq: Seq(seq) }
@@ -43,11 +36,6 @@ fn record(out: &mut BytesMut, ordering_key: &str, id: Option<MessageId>) {
 }
 
 fn commands() -> Vec<(&'static str, BytesMut)> {
-    let write = |write: fn(&mut BytesMut)| {
-        let mut out = BytesMut::new();
-        write(&mut out);
-        out
-    };
     vec![
         (
             "keyed_init",
@@ -97,19 +85,14 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
 
 #[test]
 fn commands_are_written_as_they_were() {
-    let line = |(name, bytes): &(&str, BytesMut)| format!("{name} {}", hex(bytes));
-    let written: Vec<_> = commands().iter().map(line).collect();
-    assert_eq!(written, COMMANDS.lines().collect::<Vec<_>>());
+    assert_written(&commands(), COMMANDS);
 }
 
 #[test]
 fn recorded_commands_lead_to_the_recorded_snapshot() {
     let mut machine = Machine::default();
-    for line in COMMANDS.lines() {
-        let (name, bytes) = line.split_once(' ').unwrap();
-        let outcome = machine
-            .apply(TIME, &unhex(bytes), 100, &mut Applied::default())
-            .unwrap();
+    for (name, command) in recorded(COMMANDS) {
+        let outcome = apply(&mut machine, &command);
         match name {
             "keyed_dead_letter" => assert_eq!(outcome, Outcome::DeadLettered(Some(place(StreamId(32), 1)))),
             "keyed_redrive" => assert_eq!(outcome, Outcome::Redriven(Some(place(KEYED, 7)))),
@@ -121,15 +104,7 @@ fn recorded_commands_lead_to_the_recorded_snapshot() {
 
 #[test]
 fn the_recorded_snapshot_means_what_it_meant() {
-    let settings = Settings {
-        max_retry: 5,
-        backoff_first_ms: 100,
-        backoff_max_ms: 30_000,
-        ack_timeout_ms: 30_000,
-        dedup_ttl_ms: 600_000,
-        dedup_keys_max: 1_000,
-    };
-    let mut plane = Plane::new(Machine::restore(&unhex(SNAPSHOT)).unwrap(), settings);
+    let mut plane = Plane::new(Machine::restore(&unhex(SNAPSHOT)).unwrap(), SETTINGS);
     plane.lead(Term(1), TIME);
     let jobs = plane.queue("jobs").unwrap();
     let mut leased = Vec::new();
@@ -143,11 +118,8 @@ fn the_recorded_snapshot_means_what_it_meant() {
 
 #[test]
 fn a_recorded_message_has_its_key() {
-    let publish = COMMANDS
-        .lines()
-        .find_map(|line| line.strip_prefix("keyed_publish "))
-        .unwrap();
-    let bytes = Bytes::from(unhex(publish));
+    let (_, publish) = recorded(COMMANDS).find(|(name, _)| *name == "keyed_publish").unwrap();
+    let bytes = Bytes::from(publish);
     let record = Record::read(&bytes.slice(command::publish_records_at("jobs")..)).unwrap();
     assert_eq!(
         (record.ordering_key(), &record.payload[..]),

@@ -3,24 +3,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use boltq_core::{Applied, MessageId, Millis, Origin, RecordBuilder, Seq, StateMachine, StreamId};
+use boltq_core::{MessageId, Origin, RecordBuilder, Seq, StateMachine, StreamId};
 use boltq_queue::command::{self, PublishWriter};
-use boltq_queue::{ExchangeKind, HeaderRule, Machine, Outcome, Place, Plane, QueueOptions, Settings};
+use boltq_queue::{ExchangeKind, HeaderRule, Machine, Outcome, Place, Plane, QueueOptions};
 use bytes::BytesMut;
+
+mod recorded;
+
+use recorded::{SETTINGS, TIME, apply, assert_written, hex, recorded, unhex, write};
 
 const COMMANDS: &str = include_str!("../../../tests/vectors/queue/commands-routed.txt");
 const SNAPSHOT: &str = include_str!("../../../tests/vectors/queue/snapshot-routed.txt");
-/// When the commands were applied.
-const TIME: Millis = Millis(1_767_225_600_000);
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    text.trim().as_bytes().chunks(2).map(digits).collect()
-}
 
 fn record(out: &mut BytesMut, id: u8, (exchange, routing_key): (&str, &str)) {
     let builder = RecordBuilder {
@@ -42,11 +35,6 @@ fn record(out: &mut BytesMut, id: u8, (exchange, routing_key): (&str, &str)) {
 }
 
 fn commands() -> Vec<(&'static str, BytesMut)> {
-    let write = |write: fn(&mut BytesMut)| {
-        let mut out = BytesMut::new();
-        write(&mut out);
-        out
-    };
     let until = TIME.plus(600_000);
     vec![
         ("attach", write(|out| command::attach(out, "prices", "edge", true))),
@@ -105,25 +93,16 @@ fn commands() -> Vec<(&'static str, BytesMut)> {
     ]
 }
 
-fn recorded() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
-    COMMANDS.lines().map(|line| {
-        let (name, bytes) = line.split_once(' ').unwrap();
-        (name, unhex(bytes))
-    })
-}
-
 #[test]
 fn commands_are_written_as_they_were() {
-    let line = |(name, bytes): &(&str, BytesMut)| format!("{name} {}", hex(bytes));
-    let written: Vec<_> = commands().iter().map(line).collect();
-    assert_eq!(written, COMMANDS.lines().collect::<Vec<_>>());
+    assert_written(&commands(), COMMANDS);
 }
 
 #[test]
 fn recorded_commands_lead_to_the_recorded_snapshot() {
     let mut machine = Machine::default();
-    for (name, command) in recorded() {
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+    for (name, command) in recorded(COMMANDS) {
+        let outcome = apply(&mut machine, &command);
         match name {
             "publish_topic" | "topic_once" => assert_eq!(outcome, Outcome::PublishedTopic { queues: 1 }),
             "publish_exchange" | "exchange_once" | "default_exchange_once" => {
@@ -140,8 +119,8 @@ fn the_recorded_snapshot_means_what_it_meant() {
     let mut machine = Machine::restore(&unhex(SNAPSHOT)).unwrap();
     assert_eq!(hex(&machine.snapshot()), SNAPSHOT.trim());
     assert_eq!(machine.keys_remembered(), 3);
-    for (name, command) in recorded().filter(|(name, _)| name.ends_with("once")) {
-        let outcome = machine.apply(TIME, &command, 100, &mut Applied::default()).unwrap();
+    for (name, command) in recorded(COMMANDS).filter(|(name, _)| name.ends_with("once")) {
+        let outcome = apply(&mut machine, &command);
         let id = match name {
             "topic_once" => 4,
             "exchange_once" => 5,
@@ -150,15 +129,7 @@ fn the_recorded_snapshot_means_what_it_meant() {
         let id = MessageId([id; 16]);
         assert_eq!(outcome, Outcome::RoutedBefore { id, queues: 1 }, "{name}");
     }
-    let settings = Settings {
-        max_retry: 5,
-        backoff_first_ms: 100,
-        backoff_max_ms: 30_000,
-        ack_timeout_ms: 30_000,
-        dedup_ttl_ms: 600_000,
-        dedup_keys_max: 1_000,
-    };
-    let plane = Plane::new(machine, settings);
+    let plane = Plane::new(machine, SETTINGS);
     // The second queue, and of it the lane of priority 4.
     let copies = [1, 2, 3].map(|seq| Place {
         stream: StreamId(32 + 4),

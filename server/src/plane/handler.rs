@@ -67,10 +67,15 @@ impl GroupHandler for QueuePlane {
     }
 
     fn leadership(&self, leading: Option<Term>) {
-        self.with(|plane| match leading {
-            Some(term) => plane.lead_by_chance(term, self.now(), (self.sources.random)()),
-            None => plane.follow(),
+        let retired = self.with(|plane| {
+            let retired = plane.follow();
+            if let Some(term) = leading {
+                plane.lead_by_chance(term, self.now(), (self.sources.random)());
+            }
+            retired
         });
+        // Not under the lock: it may have had millions of messages.
+        drop(retired);
         self.leading.store(leading.is_some(), Ordering::Release);
         self.leadership.notify_waiters();
         if leading.is_none() {

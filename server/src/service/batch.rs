@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use boltq_core::limits::{HEADER_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PRIORITY_MAX};
 use boltq_core::{Millis, RecordBuilder, check_name};
+use boltq_queue::KeyScope;
 use boltq_queue::command::{PUBLISH_COUNT_AT, PublishWriter, begin_publish_once, publish_records_at};
 use boltq_raft::{Joint, Proposal};
 
 use super::error::ServiceError;
+use super::key_room::KeyRoom;
 use super::observing::Publishing;
 use crate::clock::Instant;
 use crate::plane::DefaultTtls;
@@ -55,7 +57,6 @@ impl<'a> IdempotencyKey<'a> {
 }
 
 /// Messages that are published together: durable together, one id for each.
-#[derive(Debug)]
 pub struct PublishBatch {
     received: Instant,
     publishing: Publishing,
@@ -63,6 +64,7 @@ pub struct PublishBatch {
     remembered: Millis,
     /// What queues say of messages without a time to live.
     default_ttls: Option<Arc<DefaultTtls>>,
+    key_room: KeyRoom,
     proposal: Proposal,
     queue: String,
     writer: Option<PublishWriter>,
@@ -79,6 +81,7 @@ impl PublishBatch {
         received: Instant,
         dedup_ttl_ms: u64,
         default_ttls: Option<Arc<DefaultTtls>>,
+        key_room: KeyRoom,
         publishing: Publishing,
     ) -> Self {
         Self {
@@ -86,6 +89,7 @@ impl PublishBatch {
             publishing,
             remembered: remembered_until(received, dedup_ttl_ms),
             default_ttls,
+            key_room,
             proposal: Proposal::new(),
             queue: String::new(),
             writer: None,
@@ -128,7 +132,7 @@ impl PublishBatch {
     /// As [`PublishBatch::push`], for a message with a key.
     ///
     /// # Errors
-    /// As there.
+    /// As there, and [`ServiceError::KeysFull`].
     pub fn push_once<'h>(
         &mut self,
         queue: &str,
@@ -139,6 +143,7 @@ impl PublishBatch {
         check_name(queue)?;
         check_order(message)?;
         check_size(message, headers.clone())?;
+        self.key_room.check(KeyScope::Queue(queue), key)?;
         self.end();
         begin_publish_once(self.proposal.begin(), self.remembered, queue, key.0);
         self.write(queue, message, headers);
@@ -170,11 +175,6 @@ impl PublishBatch {
             message.ttl_ns = ttl_ns;
         }
         message
-    }
-
-    /// Whether it has messages with a key.
-    pub(super) fn is_keyed(&self) -> bool {
-        self.keyed > 0
     }
 
     fn begin(&mut self, queue: &str) {

@@ -99,7 +99,7 @@ impl Expired<'_> {
             let claimed = claims.filter_map(|claim| match claim {
                 Ok(claim) | Err(ClaimError::Expired(claim)) => Some(claim.place),
                 // Its consumer went away, and it went on to another one.
-                Err(ClaimError::NotFound | ClaimError::LeaseLost) => None,
+                Err(ClaimError::NotFound | ClaimError::LeaseLost | ClaimError::Later) => None,
             });
             claimed.collect()
         })

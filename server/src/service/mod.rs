@@ -7,6 +7,7 @@ mod dead_letters;
 mod error;
 mod exchange;
 mod expiry;
+mod key_room;
 mod kv;
 mod look;
 mod managing;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::batch::PublishBatch;
 use super::error::ServiceError;
+use super::key_room::KeyRoom;
 use super::managing::limits;
 use super::observing::Publishing;
 use super::queue::Queues;
@@ -103,6 +104,7 @@ impl Queues {
             received,
             self.inner.settings.dedup_ttl_ms,
             self.inner.plane.default_ttls(),
+            KeyRoom::new(self.clone()),
             self.publishing(received),
         )
     }
@@ -133,24 +135,8 @@ impl Queues {
     /// Another node leads, the storage is full, too few voters answer, or the node stops.
     pub async fn admit(&self, batch: PublishBatch, level: AckLevel) -> Result<Admitted, ServiceError> {
         let messages = batch.len();
-        if batch.is_keyed() {
-            self.check_keys()?;
-        }
         let (proposal, publishing) = batch.into_parts();
         self.admit_proposal(messages, proposal, publishing, level).await
-    }
-
-    /// Whether messages with a key are taken. Those on their way are not counted, so there may be a few more.
-    pub(super) fn check_keys(&self) -> Result<(), ServiceError> {
-        self.check_takes()?;
-        let (max, now) = (
-            self.inner.settings.dedup_keys_max,
-            (self.inner.plane.sources().clock)().millis(),
-        );
-        if self.inner.plane.with(|plane| plane.machine().keys_full(max, now)) {
-            return Err(ServiceError::KeysFull { max });
-        }
-        Ok(())
     }
 
     pub(super) async fn admit_proposal(

@@ -10,11 +10,12 @@ use boltq_queue::command::{
     PUBLISH_COUNT_AT, PublishWriter, begin_publish_exchange, begin_publish_exchange_once, begin_publish_topic_once,
     publish_records_at,
 };
-use boltq_queue::{Outcome, ROUTING_KEY_BYTES_MAX, RoutingRefusal};
+use boltq_queue::{KeyScope, Outcome, ROUTING_KEY_BYTES_MAX, RoutingRefusal};
 use boltq_raft::{Joint, Proposal};
 
 use super::batch::{IdempotencyKey, NewMessage, check_size, record, refuse_order, remembered_until};
 use super::error::ServiceError;
+use super::key_room::KeyRoom;
 use super::observing::Publishing;
 use super::publish::Admitted;
 use super::queue::Queues;
@@ -113,8 +114,7 @@ pub struct RoutedBatch {
     received: Instant,
     /// Until when the keys of its messages are remembered.
     remembered: Millis,
-    /// Whether a message has a key.
-    keyed: bool,
+    key_room: KeyRoom,
     publishing: Publishing,
     proposal: Proposal,
     /// That the command at the end is for, while it is a publish to a topic.
@@ -134,7 +134,8 @@ impl RoutedBatch {
     /// stored nowhere if one with the same key was, and the answer is that of the first.
     ///
     /// # Errors
-    /// The name, the size or the headers are not acceptable. Nothing was added then; the batch can be used further.
+    /// The name, the size or the headers are not acceptable, or no more keys are remembered. Nothing was added then; the
+    /// batch can be used further.
     pub fn push_topic<'h>(
         &mut self,
         topic: &str,
@@ -146,8 +147,8 @@ impl RoutedBatch {
         refuse_order(message)?;
         check_size(message, headers.clone())?;
         if let Some(key) = once {
+            self.key_room.check(KeyScope::Topic(topic), key)?;
             self.end();
-            self.keyed = true;
             begin_publish_topic_once(self.proposal.begin(), self.remembered, topic, key.0);
         } else {
             if self.topic.as_ref().is_none_or(|(same, _)| same != topic) {
@@ -182,13 +183,15 @@ impl RoutedBatch {
         check_key("routing_key", routing_key)?;
         refuse_order(message)?;
         check_size(message, headers.clone())?;
+        if let Some(key) = once {
+            self.key_room.check(KeyScope::Exchange { exchange, routing_key }, key)?;
+        }
         self.end();
         let (out, until) = (self.proposal.begin(), self.remembered);
         match once {
             None => begin_publish_exchange(out, exchange, routing_key),
             Some(key) => begin_publish_exchange_once(out, until, exchange, routing_key, key.0),
         }
-        self.keyed |= once.is_some();
         let message = NewMessage { ttl_ns: 0, ..*message };
         let to = To::Exchange {
             name: exchange,
@@ -275,12 +278,8 @@ impl RoutedBatch {
             publishing,
             proposal,
             messages,
-            keyed,
             ..
         } = self;
-        if keyed {
-            queues.check_keys()?;
-        }
         let admitted = queues
             .admit_proposal(messages.len(), proposal, publishing, AckLevel::Quorum)
             .await?;
@@ -360,7 +359,7 @@ impl Queues {
             salt: self.salt()?,
             received,
             remembered: remembered_until(received, self.inner.settings.dedup_ttl_ms),
-            keyed: false,
+            key_room: KeyRoom::new(self.clone()),
             publishing: self.publishing(received),
             proposal: Proposal::new(),
             topic: None,

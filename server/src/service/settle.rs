@@ -103,7 +103,7 @@ impl Queues {
             mut results,
             claims,
             expired,
-        } = self.claim(how, handles);
+        } = self.claim(how, handles).await;
         self.count_holds(&claims);
         let settling = self.trace_settling(how.name(), claims.iter());
         let settled = async {
@@ -133,13 +133,27 @@ impl Queues {
         Ok(results)
     }
 
-    fn claim(&self, how: Settlement, handles: &[Handle]) -> Claimed {
+    async fn claim(&self, how: Settlement, handles: &[Handle]) -> Claimed {
         let mut claimed = Claimed {
             results: Vec::with_capacity(handles.len()),
             claims: Vec::with_capacity(handles.len()),
             expired: Vec::new(),
         };
+        loop {
+            self.claim_some(how, &handles[claimed.results.len()..], &mut claimed);
+            if claimed.results.len() == handles.len() {
+                return claimed;
+            }
+            let mut held = Claims::new(self, claimed.places());
+            tokio::task::yield_now().await;
+            held.hand_over(usize::MAX);
+        }
+    }
+
+    /// Claims messages up to one that has to be looked for further, when others have had their turn.
+    fn claim_some(&self, how: Settlement, handles: &[Handle], claimed: &mut Claimed) {
         let now = self.inner.plane.now();
+        let before = claimed.claims.len();
         self.inner.plane.with(|plane| {
             for handle in handles {
                 let wanted = plane_handle(plane, handle);
@@ -156,6 +170,7 @@ impl Queues {
                     Err(ClaimError::LeaseLost) if claimed.has(wanted.place()) => Err(SettleError::NotFound),
                     Err(ClaimError::LeaseLost) => Err(SettleError::LeaseLost),
                     Err(ClaimError::NotFound) => Err(SettleError::NotFound),
+                    Err(ClaimError::Later) => return,
                     Err(ClaimError::Expired(claim)) => {
                         claimed.expired.push(claim.place);
                         Err(SettleError::NotFound)
@@ -166,8 +181,7 @@ impl Queues {
         });
         self.inner
             .plane
-            .freed(claimed.claims.iter().filter_map(|claim| claim.consumer));
-        claimed
+            .freed(claimed.claims[before..].iter().filter_map(|claim| claim.consumer));
     }
 
     /// Removes messages that are claimed and whose time is over.
@@ -283,7 +297,8 @@ impl Queues {
                 plane
                     .extend(plane_handle(plane, handle), lease_ms, now)
                     .map_err(|error| match error {
-                        ClaimError::NotFound | ClaimError::Expired(_) => SettleError::NotFound,
+                        // It is looked for by who settles it. That nobody holds it is known.
+                        ClaimError::NotFound | ClaimError::Expired(_) | ClaimError::Later => SettleError::NotFound,
                         ClaimError::LeaseLost => SettleError::LeaseLost,
                     })
             };
@@ -302,12 +317,13 @@ struct Claimed {
 }
 
 impl Claimed {
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let claims = self.claims.iter().map(|claim| claim.place);
+        claims.chain(self.expired.iter().copied())
+    }
+
     fn has(&self, place: Place) -> bool {
-        self.claims
-            .iter()
-            .map(|claim| claim.place)
-            .chain(self.expired.iter().copied())
-            .any(|claimed| claimed == place)
+        self.places().any(|claimed| claimed == place)
     }
 }
 

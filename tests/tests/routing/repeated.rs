@@ -7,7 +7,7 @@ use boltq_proto::exchange::v1::{PublishRequest as Route, PublishResponse as Rout
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use boltq_proto::topic::v1::{PublishRequest, PublishResponse, PublishStreamRequest};
 use boltq_proto::r#type::v1::Message;
-use boltq_tests::harness::binary::{BinaryClient, command};
+use boltq_tests::harness::binary::{BinaryClient, command, frame};
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, message, reason};
 use boltq_tests::harness::{Server, ServerOptions, http};
 use serde_json::{Value, json};
@@ -300,4 +300,64 @@ async fn keys_of_topics_and_exchanges_are_limited_and_counted_with_those_of_queu
     let body = json!({"exchange": "", "routing_key": "q", "idempotency_key": long.idempotency_key});
     let refused = binary.refused(command::PUBLISH_EXCHANGE, body);
     assert!(refused.contains("idempotency_key has 201 bytes"), "{refused}");
+}
+
+#[tokio::test]
+async fn when_no_more_keys_are_remembered_only_messages_with_a_new_one_are_refused() {
+    let options = ServerOptions::memory().set("queue.dedup_max_keys", 2);
+    let (_server, mut clients, mut binary) = started(&options).await;
+    binary.declare("e", "fanout");
+    binary.bind("e", "q", "");
+    let mut live = clients
+        .topics
+        .subscribe(subscription("t", "", false))
+        .await
+        .unwrap()
+        .into_inner();
+    let told = clients.tell("t", keyed("1", "known")).await.unwrap().message_id;
+    let routed = clients.route(("e", ""), keyed("1", "known")).await.unwrap().message_id;
+
+    let request = PublishStreamRequest {
+        topic: "t".to_owned(),
+        messages: vec![
+            message("2"),
+            keyed("refused", "new"),
+            keyed("again", "known"),
+            message("3"),
+        ],
+    };
+    let answers = clients.topics.publish_stream(tokio_stream::iter([request])).await;
+    let answer = answers.unwrap().into_inner().message().await.unwrap().unwrap();
+    let stored: Vec<_> = answer.message_ids.iter().map(|id| !id.is_empty()).collect();
+    assert_eq!(stored, [true, false, true, true]);
+    assert_eq!(answer.message_ids[2], told, "it is known and needs no room");
+    let failures = answer.failures.iter();
+    let failures: Vec<_> = failures
+        .map(|failure| (failure.index, failure.reason.as_str(), failure.retriable))
+        .collect();
+    assert_eq!(failures, [(1, "IDEMPOTENCY_KEYS_FULL", true)]);
+
+    let route = |key: &str| json!({"exchange": "e", "payload": 4, "idempotency_key": key}).to_string();
+    let tell = |key: &str| json!({"topic": "t", "payload": 4, "idempotency_key": key}).to_string();
+    let keys = ["", "new", "known"];
+    let frames = keys.map(|key| {
+        let route = frame(command::PUBLISH_EXCHANGE, route(key).as_bytes());
+        [route, frame(command::PUBLISH_TOPIC, tell(key).as_bytes())].concat()
+    });
+    binary.send_bytes(&frames.concat()).unwrap();
+    let answers: Vec<_> = (0..2 * keys.len()).map(|_| binary.receive().unwrap()).collect();
+    for stored in &answers[..2] {
+        assert!(stored.ok()["id"].is_string());
+    }
+    for refused in &answers[2..4] {
+        let text = refused.error();
+        assert!(text.contains("queue.dedup_max_keys"), "{text}");
+    }
+    assert_eq!(
+        (&answers[4].ok()["id"], &answers[5].ok()["id"]),
+        (&json!(hex(&routed)), &json!(hex(&told)))
+    );
+    assert_eq!(clients.queues.look("q").await.ready, 2);
+    let payloads: Vec<_> = next(&mut live, 4).await.into_iter().map(|told| told.payload).collect();
+    assert_eq!(payloads, [&b"1"[..], b"2", b"3", b"4"]);
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use boltq_proto::exchange::v1::PublishRequest as ExchangePublishRequest;
 use boltq_proto::exchange::v1::exchange_service_client::ExchangeServiceClient;
-use boltq_proto::queue::v1::{NackRequest, PeekRequest, PublishRequest, RedriveDeadLettersRequest};
+use boltq_proto::queue::v1::{
+    NackRequest, PeekRequest, PublishRequest, PublishStreamRequest, RedriveDeadLettersRequest,
+};
 use boltq_proto::topic::v1::PublishRequest as TopicPublishRequest;
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use boltq_proto::r#type::v1::Message;
@@ -298,4 +300,39 @@ async fn order_survives_a_kill_and_a_clean_stop() {
     }
     assert_eq!(seen, [b"0", b"1", b"2", b"3", b"4", b"5"]);
     assert!(client.take("q", 9).await.is_empty());
+}
+
+/// The server looks for each of them in several steps, and for many of them in one call.
+#[tokio::test]
+async fn what_was_delivered_before_a_kill_is_acknowledged_from_its_end_behind_thousands_of_keys() {
+    const BATCH: u32 = 1_000;
+    const BATCHES: u32 = 5;
+    let (mut server, mut client) = started(&ServerOptions::disk()).await;
+    let batch = |number: u32| PublishStreamRequest {
+        queue: "q".to_owned(),
+        messages: (0..BATCH).map(|n| keyed("x", &format!("{number} {n}"))).collect(),
+        ..PublishStreamRequest::default()
+    };
+    let requests: Vec<_> = (0..BATCHES).map(batch).collect();
+    let mut answers = client
+        .publish_stream(tokio_stream::iter(requests))
+        .await
+        .unwrap()
+        .into_inner();
+    while let Some(answer) = answers.message().await.unwrap() {
+        assert!(answer.failures.is_empty(), "{:?}", answer.failures);
+    }
+    let mut deliveries = Vec::new();
+    while deliveries.len() < (BATCHES * BATCH) as usize {
+        deliveries.extend(client.take("q", BATCH).await);
+    }
+    server.kill();
+    server.restart();
+    let mut client = connect(server.messaging()).await;
+    deliveries.reverse();
+    for some in deliveries.chunks(BATCH as usize) {
+        assert_eq!(client.done(some).await, BATCH);
+    }
+    let left = client.look("q").await;
+    assert_eq!((left.ready, left.leased), (0, 0));
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use boltq_proto::queue::v1::{PublishRequest, PublishStreamRequest};
+use boltq_proto::queue::v1::{AckLevel, PublishRequest, PublishStreamRequest, PublishStreamResponse};
 use boltq_proto::r#type::v1::Message;
-use boltq_tests::harness::binary::{BinaryClient, command};
+use boltq_tests::harness::binary::{BinaryClient, command, frame};
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, connect, message, reason};
 use boltq_tests::harness::{Server, ServerOptions, http};
 use serde_json::json;
@@ -141,6 +141,86 @@ async fn more_keys_than_are_allowed_are_refused_until_some_are_forgotten() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), allowed).await.unwrap();
+}
+
+/// Whether each message was stored, and the reasons of those that were not.
+fn told(answer: &PublishStreamResponse) -> (Vec<bool>, Vec<(u32, &str)>) {
+    let stored = answer.message_ids.iter().map(|id| !id.is_empty()).collect();
+    let failures = answer.failures.iter();
+    (
+        stored,
+        failures
+            .map(|failure| (failure.index, failure.reason.as_str()))
+            .collect(),
+    )
+}
+
+#[tokio::test]
+async fn when_no_more_keys_are_remembered_only_messages_with_a_new_one_are_refused() {
+    let options = ServerOptions::memory()
+        .set("queue.dedup_max_keys", 1)
+        .set("publish.min_ack_level", "LEADER");
+    let (_server, mut grpc) = started(&options).await;
+    let first = grpc.put("q", keyed("first", "known")).await;
+    let request = |queue: &str, messages: Vec<Message>, level: AckLevel| PublishStreamRequest {
+        queue: queue.to_owned(),
+        messages,
+        ack_level: level.into(),
+    };
+    let mixed = || {
+        vec![
+            message("a"),
+            keyed("refused", "new"),
+            keyed("first again", "known"),
+            message("b"),
+        ]
+    };
+    // They arrive together, so that they are one proposal, but for the one that waits for less.
+    let requests = tokio_stream::iter([
+        request("q", mixed(), AckLevel::Quorum),
+        request("", vec![keyed("refused", "newer")], AckLevel::Quorum),
+        request("", vec![message("c")], AckLevel::Quorum),
+        request("", mixed(), AckLevel::Leader),
+    ]);
+    let mut stream = grpc.publish_stream(requests).await.unwrap().into_inner();
+    let mut answers = Vec::new();
+    while let Some(answer) = stream.message().await.unwrap() {
+        answers.push(answer);
+    }
+    let full = "IDEMPOTENCY_KEYS_FULL";
+    let expected = [
+        (vec![true, false, true, true], vec![(1, full)]),
+        (vec![false], vec![(0, full)]),
+        (vec![true], vec![]),
+        (vec![], vec![(1, full)]),
+    ];
+    assert_eq!(answers.iter().map(told).collect::<Vec<_>>(), expected);
+    assert!(answers[0].failures[0].retriable);
+    assert_eq!(answers[0].message_ids[2], first, "it is known and needs no room");
+    let taken = grpc.take("q", 99).await;
+    let payloads: Vec<_> = taken.iter().map(|delivery| &delivery.payload[..]).collect();
+    assert_eq!(payloads, [&b"first"[..], b"a", b"b", b"c", b"a", b"b"]);
+}
+
+#[test]
+fn pipelined_publishes_without_a_key_are_stored_beside_those_that_no_room_is_for() {
+    let server = Server::start(&ServerOptions::memory().set("queue.dedup_max_keys", 1));
+    let mut binary = BinaryClient::connect(server.messaging());
+    let body = |payload: u32, key: &str| json!({"topic": "q", "payload": payload, "idempotency_key": key});
+    let first = binary.publish_with(&body(1, "known"));
+    let keys = ["", "new", "known", ""];
+    let frames = (2..).zip(keys).map(|(payload, key)| {
+        let body = body(payload, key).to_string();
+        frame(command::PUBLISH, body.as_bytes())
+    });
+    binary.send_bytes(&frames.collect::<Vec<_>>().concat()).unwrap();
+    let answers: Vec<_> = keys.iter().map(|_| binary.receive().unwrap()).collect();
+    assert!(answers[0].ok()["id"].is_string() && answers[3].ok()["id"].is_string());
+    let refused = answers[1].error();
+    assert!(refused.contains("queue.dedup_max_keys"), "{refused}");
+    assert_eq!(answers[2].ok()["id"], first);
+    let payloads = [(); 4].map(|()| binary.consume("q").map(|taken| taken.payload().clone()));
+    assert_eq!(payloads, [Some(json!(1)), Some(json!(2)), Some(json!(5)), None]);
 }
 
 #[tokio::test]

@@ -50,8 +50,8 @@ enum Key {
 }
 
 impl Keyed {
-    /// Such a message is not to be on its way together with others: servers refuse what they take in one go if there is one key too much
-    /// in it, also messages without.
+    /// Such a message is not to be on its way together with others. The server refuses those alone whose key is one too much; this
+    /// holds too with a server that refuses all that it takes in one go with them, as it did at first.
     pub(crate) fn is_left_out(&self) -> bool {
         self.key == Key::LeftOut
     }

@@ -30,6 +30,22 @@ pub(crate) use routed::{Destination, FirstRouted, is_empty, read_section, write_
 /// Keys that one publish forgets at most: more than it adds, so that they become fewer, and few, so that none takes long.
 const FORGET_MAX: usize = 4;
 
+/// What a key belongs to: what its message is addressed to.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyScope<'a> {
+    /// A queue, which need not be there yet.
+    Queue(&'a str),
+    /// A topic.
+    Topic(&'a str),
+    /// An exchange together with a routing key. The default one has no name.
+    Exchange {
+        /// Its name.
+        exchange: &'a str,
+        /// The routing key.
+        routing_key: &'a str,
+    },
+}
+
 /// The keys of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
@@ -108,6 +124,35 @@ impl Once {
             once.queues.keep(queue, key, place, until);
         }
         Ok(once)
+    }
+}
+
+impl Machine {
+    /// Keys of publishes that are remembered, those included whose time is over and that take memory still.
+    #[must_use]
+    pub fn keys_remembered(&self) -> usize {
+        self.once.len()
+    }
+
+    /// Whether publishes with a new key have to be refused, as so many are remembered.
+    #[must_use]
+    pub fn keys_full(&self, keys_max: usize, now: Millis) -> bool {
+        self.once.is_full(keys_max, now.max(self.now()))
+    }
+
+    /// Whether a publish with this key would be answered as the first one was.
+    #[must_use]
+    pub fn remembers(&self, scope: KeyScope<'_>, key: &str, now: Millis) -> bool {
+        let (once, now) = (&self.once, now.max(self.now()));
+        let destination = match scope {
+            KeyScope::Queue(name) => {
+                let queue = self.queue(name);
+                return queue.is_some_and(|id| once.queues.find(&id, key, now).is_some());
+            }
+            KeyScope::Topic(name) => Destination::Topic(name.into()),
+            KeyScope::Exchange { exchange, routing_key } => Destination::exchange(exchange, routing_key),
+        };
+        once.routed.find(&Arc::new(destination), key, now).is_some()
     }
 }
 

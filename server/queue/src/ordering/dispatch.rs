@@ -81,14 +81,18 @@ impl Dispatch {
         }
     }
 
-    /// Looks at messages up to that one, which somebody wants to settle: an earlier leader may have handed it out.
-    pub(crate) fn reach(&mut self, queue: &Queue, place: Place, now: Millis) {
+    /// Looks at messages up to that one, which somebody wants to settle: an earlier leader may have handed it out. False: it has
+    /// looked at many, and is to be called again when others have had their turn.
+    pub(crate) fn reach(&mut self, queue: &Queue, place: Place, now: Millis) -> bool {
         let id = match stream_of(place.stream) {
             Some((id, KEYED)) => id,
-            _ => return,
+            _ => return true,
         };
-        if let (Some(stream), Some((keyed, mut rests))) = (queue.keyed(), self.keyed(id)) {
-            keyed.reach(stream, place.seq.0, now, |seq, until| rests.add(seq, until));
+        match (queue.keyed(), self.keyed(id)) {
+            (Some(stream), Some((keyed, mut rests))) => {
+                keyed.reach(stream, place.seq.0, now, |seq, until| rests.add(seq, until))
+            }
+            _ => true,
         }
     }
 

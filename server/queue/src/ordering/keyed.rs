@@ -30,7 +30,7 @@ pub(crate) const WAITING_MAX: usize = if cfg!(test) { 6 } else { 100_000 };
 /// Messages that become ready together at most because somebody settles one that was not looked at.
 const READY_MAX: u64 = 100_000;
 
-/// Messages that one call to lease looks at: some tenths of a millisecond. Others have their turn then, before it goes on.
+/// Messages that one call to lease, or to settle, looks at: some tenths of a millisecond. Others have their turn then, before it goes on.
 pub(crate) const LOOKS_MAX: usize = 1_000;
 
 /// Messages of the same priority that have a key, and those that have none.
@@ -193,9 +193,19 @@ impl Keyed {
         Next::Later
     }
 
-    /// Looks at messages until that one was looked at, as far as it goes. For what an earlier leader may have handed out.
-    pub(crate) fn reach(&mut self, stream: Stream<'_>, seq: u64, now: Millis, mut rest: impl FnMut(u64, Millis)) {
-        while self.cursor <= seq && self.ready.count() < READY_MAX {
+    /// Looks at messages until that one was looked at, as far as it goes. For what an earlier leader may have handed out. False: it
+    /// has looked at [`LOOKS_MAX`], and could go further.
+    pub(crate) fn reach(
+        &mut self,
+        stream: Stream<'_>,
+        seq: u64,
+        now: Millis,
+        mut rest: impl FnMut(u64, Millis),
+    ) -> bool {
+        for _ in 0..LOOKS_MAX {
+            if self.is_far_enough(seq) {
+                return true;
+            }
             match self.look(stream) {
                 Looked::Holder(seq) => {
                     if let Some(until) = self.settle_down(stream.window, seq, now) {
@@ -203,9 +213,15 @@ impl Keyed {
                     }
                 }
                 Looked::Waiter => {}
-                Looked::Nothing => return,
+                Looked::Nothing => return true,
             }
         }
+        self.is_far_enough(seq)
+    }
+
+    /// Whether a message was looked at, or too many are ready to look for it.
+    fn is_far_enough(&self, seq: u64) -> bool {
+        self.cursor > seq || self.ready.count() >= READY_MAX
     }
 
     /// Makes a holder that nobody has ready, or lets it rest until the time that is returned.

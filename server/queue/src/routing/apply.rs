@@ -9,9 +9,10 @@ use super::exchange::Exchange;
 use super::topics::Subscription;
 use super::{RoutingRefusal, backlog_queue};
 use crate::copies::Copies;
-use crate::machine::{Batch, Expiry, Machine, offset_of, single_record, too_far};
+use crate::machine::Machine;
 use crate::outcome::{Effect, Outcome};
 use crate::place::{QueueId, Run, STREAMS, stream_id};
+use crate::publishing::{Batch, Expiry, offset_of, single_record, too_far};
 
 /// Messages of a topic keep the order of publishing, whatever their priority: all of them go to one lane.
 const TOPIC_LANE: usize = 0;

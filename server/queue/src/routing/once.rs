@@ -16,9 +16,10 @@ use bytes::{BufMut, BytesMut};
 
 use super::command::{RoutingCommand, Times, begin_publish_exchange};
 use crate::command::{PublishWriter, read_key};
-use crate::machine::{Machine, offset_of};
+use crate::machine::Machine;
 use crate::once::{Destination, FirstRouted};
 use crate::outcome::{Effect, Outcome};
+use crate::publishing::offset_of;
 
 pub(crate) const ROUTE_ONCE: u8 = 33;
 const WHAT: &str = "publish with a key";

@@ -19,4 +19,5 @@ mod routing_random;
 mod rules;
 mod scheduled;
 mod settling;
+mod takeover;
 mod timetable;

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use super::fixture::{ANN, Fixture, LEASE_MS, done, fail};
 use crate::command::PublishWriter;
 use crate::ordering::LOOKS_MAX;
-use crate::{Leased, Outcome, Place};
+use crate::{ClaimError, Handle, Leased, Outcome, Place};
 
 /// Messages with these ordering keys.
 fn put(fixture: &mut Fixture, keys: impl ExactSizeIterator<Item = String>) -> Vec<Place> {
@@ -72,4 +72,28 @@ fn what_is_found_before_the_end_of_a_step_is_had_at_once() {
     assert_eq!((leased.len(), more), (LOOKS_MAX, true));
     let (leased, more) = lease(&mut fixture, 2 * LOOKS_MAX);
     assert_eq!((leased.len(), more), (LOOKS_MAX - 5, false));
+}
+
+#[test]
+fn a_message_of_an_earlier_leader_is_looked_for_in_bounded_steps() {
+    let mut fixture = Fixture::new();
+    let places = put(&mut fixture, (0..3 * LOOKS_MAX + 1).map(|n| n.to_string()));
+    fixture.fail_over();
+    let last = Handle::Place(places[places.len() - 1]);
+    for step in 1..=3 {
+        assert_eq!(fixture.plane.claim(last, fixture.now), Err(ClaimError::Later));
+        assert_eq!(fixture.plane.looked_at("q"), step * LOOKS_MAX);
+        fixture.plane.check();
+    }
+    fixture.ack(last);
+    // What is in front of it was looked at, and is there in its order.
+    let (leased, more) = lease(&mut fixture, places.len());
+    let leased: Vec<_> = leased.into_iter().map(|leased| leased.place).collect();
+    assert!(leased == places[..places.len() - 1] && !more);
+    // One that is not there is not looked for.
+    let beyond = Place::new(places[0].stream, places.len() as u64 + 1);
+    assert_eq!(
+        fixture.plane.claim(Handle::Place(beyond), fixture.now),
+        Err(ClaimError::NotFound)
+    );
 }

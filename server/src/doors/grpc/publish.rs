@@ -17,7 +17,7 @@ use tonic::Status;
 use super::convert;
 use super::error::invalid;
 use crate::ack_level::AckLevel;
-use crate::service::{Admitted, PublishBatch, Queues, ServiceError};
+use crate::service::{Admitted, PublishBatch, Published, Queues, ServiceError};
 use crate::telemetry::trace::TraceContext;
 
 /// Proposals of one publish stream that may be on their way at once. Beyond it, and when the budget of the group is used
@@ -86,7 +86,10 @@ where
             Ok(burst) => burst,
             Err(status) => return Some(Err(status)),
         };
-        let admitted = self.queues.admit(batch, level).await;
+        let admitted = match batch.is_empty() {
+            true => Ok(None),
+            false => self.queues.admit(batch, level).await.map(Some),
+        };
         Some(Ok(AdmittedBurst { admitted, requests }))
     }
 
@@ -217,14 +220,16 @@ struct Encoded {
 }
 
 struct AdmittedBurst {
-    admitted: Result<Admitted, ServiceError>,
+    /// Nothing if all messages were refused.
+    admitted: Result<Option<Admitted>, ServiceError>,
     requests: Vec<Encoded>,
 }
 
 impl AdmittedBurst {
     async fn publish(self, queues: &Queues) -> VecDeque<Answer> {
         let published = match self.admitted {
-            Ok(admitted) => queues.publish_admitted(admitted).await,
+            Ok(Some(admitted)) => queues.publish_admitted(admitted).await,
+            Ok(None) => Ok(Published::default()),
             Err(error) => Err(error),
         };
         match published {

@@ -19,11 +19,15 @@
 //! Integers are little-endian. The length comes first, so that records can stand one after the other and be stepped
 //! over without being read. The payload is never looked into.
 
-use bytes::{BufMut, Bytes, BytesMut};
+mod write;
+
+use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader};
 use crate::limits::ORDERING_KEY_BYTES_MAX;
 use crate::{KeyHash, MessageId, Millis};
+
+pub use write::RecordBuilder;
 
 const FORMAT: u8 = 1;
 const JSON: u8 = 1;
@@ -34,78 +38,6 @@ const ID: u8 = 16;
 const ORIGIN: u8 = 32;
 const ORDERING_KEY: u8 = 64;
 const FLAGS_KNOWN: u8 = JSON | EXPIRES | DUE | HEADERS | ID | ORIGIN | ORDERING_KEY;
-
-/// Writes a record.
-#[derive(Debug, Clone)]
-pub struct RecordBuilder<'a> {
-    /// Whether the payload is one JSON value.
-    pub json: bool,
-    /// 0-9.
-    pub priority: u8,
-    /// Unix nanoseconds of the publish.
-    pub published_ns: u64,
-    /// When the message is discarded.
-    pub expires: Option<Millis>,
-    /// When the message may be delivered.
-    pub due: Option<Millis>,
-    /// Messages with the same one are delivered one after the other; empty: none.
-    pub ordering_key: &'a str,
-    /// The id, if it is not that of the place.
-    pub id: Option<MessageId>,
-    /// The message itself.
-    pub payload: &'a [u8],
-}
-
-impl RecordBuilder<'_> {
-    /// Appends the record with its headers to `out`. The limits of `crate::limits` are checked at the doors, and keep
-    /// every length in here far below what its field can hold.
-    pub fn write<'h>(&self, headers: impl Iterator<Item = (&'h str, &'h str)>, out: &mut BytesMut) {
-        self.write_routed(None, headers, out);
-    }
-
-    /// As [`RecordBuilder::write`], for a record that comes from a topic or an exchange.
-    pub fn write_routed<'h>(
-        &self,
-        origin: Option<Origin<'_>>,
-        headers: impl Iterator<Item = (&'h str, &'h str)>,
-        out: &mut BytesMut,
-    ) {
-        let start = out.len();
-        out.put_u32_le(0);
-        out.put_u8(FORMAT);
-        out.put_u8(0);
-        out.put_u8(self.priority);
-        out.put_u64_le(self.published_ns);
-        let mut flags = if self.json { JSON } else { 0 };
-        if let Some(expires) = self.expires {
-            flags |= EXPIRES;
-            out.put_u64_le(expires.0);
-        }
-        if let Some(due) = self.due {
-            flags |= DUE;
-            out.put_u64_le(due.0);
-        }
-        if !self.ordering_key.is_empty() {
-            flags |= ORDERING_KEY;
-            put_short(self.ordering_key, out);
-        }
-        if let Some(id) = self.id {
-            flags |= ID;
-            out.put_slice(&id.0);
-        }
-        if let Some(origin) = origin {
-            flags |= ORIGIN;
-            origin.write(out);
-        }
-        if write_headers(headers, out) {
-            flags |= HEADERS;
-        }
-        out.put_slice(self.payload);
-        out[start + 5] = flags;
-        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
-        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-    }
-}
 
 /// Where a record comes from that was published to a topic or an exchange.
 ///
@@ -122,13 +54,6 @@ pub struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    fn write(&self, out: &mut BytesMut) {
-        out.put_slice(&self.id.0);
-        for text in [self.exchange, self.routing_key] {
-            put_short(text, out);
-        }
-    }
-
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             id: MessageId(reader.u128("id of the publish")?.to_le_bytes()),
@@ -138,35 +63,9 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// Of texts whose limits are far below what the length can say.
-fn put_short(text: &str, out: &mut BytesMut) {
-    out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
-    out.put_slice(text.as_bytes());
-}
-
 fn read_short<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a str, DecodeError> {
     let bytes = usize::from(reader.u8(what)?);
     std::str::from_utf8(reader.take(bytes, what)?).map_err(|_| DecodeError::NotUtf8 { what })
-}
-
-/// Returns whether there was a header; without one nothing is written.
-fn write_headers<'h>(headers: impl Iterator<Item = (&'h str, &'h str)>, out: &mut BytesMut) -> bool {
-    let start = out.len();
-    for (key, value) in headers {
-        if out.len() == start {
-            out.put_u32_le(0);
-        }
-        out.put_u16_le(u16::try_from(key.len()).unwrap_or(u16::MAX));
-        out.put_slice(key.as_bytes());
-        out.put_u32_le(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        out.put_slice(value.as_bytes());
-    }
-    let any = out.len() > start;
-    if any {
-        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
-        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-    }
-    any
 }
 
 /// What a state machine has to know of a record, read without touching headers and payload.
@@ -407,146 +306,4 @@ fn read_header<'a>(reader: &mut Reader<'a>) -> Result<Option<(&'a str, &'a str)>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn builder(payload: &[u8]) -> RecordBuilder<'_> {
-        RecordBuilder {
-            json: false,
-            priority: 3,
-            published_ns: 5,
-            expires: None,
-            due: None,
-            ordering_key: "",
-            id: None,
-            payload,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_record_comes_back(
-            json: bool, priority in 0u8..=9, published_ns: u64, expires: Option<u64>, due: Option<u64>,
-            key in ".{0,50}", id: Option<[u8; 16]>, payload: Vec<u8>, headers: Vec<(String, String)>,
-        ) {
-            let builder = RecordBuilder {
-                json, priority, published_ns, expires: expires.map(Millis), due: due.map(Millis), ordering_key: &key,
-                id: id.map(MessageId), payload: &payload,
-            };
-            let mut out = BytesMut::new();
-            builder.write(headers.iter().map(|(k, v)| (k.as_str(), v.as_str())), &mut out);
-            let bytes = out.freeze();
-            let pairs = headers.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-            prop_assert_eq!(record_headers(&bytes).unwrap(), pairs.collect::<Vec<_>>());
-            let head = RecordHead::read(&bytes).unwrap();
-            prop_assert_eq!(head, RecordHead {
-                bytes: bytes.len(), priority, published_ns, expires: expires.map(Millis), due: due.map(Millis),
-                key: (!key.is_empty()).then(|| KeyHash::of(key.as_bytes())),
-            });
-            let record = Record::read(&bytes).unwrap();
-            let read: Vec<_> = record.headers().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-            prop_assert_eq!(read, headers);
-            prop_assert_eq!(&record.payload[..], &payload[..]);
-            prop_assert_eq!((record.json, record.priority, record.published_ns), (json, priority, published_ns));
-            prop_assert_eq!((record.expires, record.due), (expires.map(Millis), due.map(Millis)));
-            prop_assert_eq!((record.id, record.ordering_key()), (id.map(MessageId), key.as_str()));
-        }
-
-        #[test]
-        fn any_bytes_are_read_or_refused_without_panic(bytes: Vec<u8>) {
-            let bytes = Bytes::from(bytes);
-            let _ = RecordHead::read(&bytes);
-            let _ = Record::read(&bytes);
-            let _ = record_headers(&bytes);
-            let _ = record_origin(&bytes);
-        }
-    }
-
-    const ORIGIN_OF_A_COPY: Origin<'static> = Origin {
-        id: MessageId(*b"0123456789abcdef"),
-        exchange: "orders",
-        routing_key: "eu.new",
-    };
-
-    #[test]
-    fn a_record_says_where_it_comes_from() {
-        for (ordering_key, id) in [("", None), ("key", None), ("", Some([7; 16])), ("key", Some([7; 16]))] {
-            let mut out = BytesMut::new();
-            let id = id.map(MessageId);
-            let builder = RecordBuilder {
-                ordering_key,
-                id,
-                ..builder(b"payload")
-            };
-            builder.write_routed(Some(ORIGIN_OF_A_COPY), [("k", "v")].into_iter(), &mut out);
-            let bytes = out.freeze();
-            let record = Record::read(&bytes).unwrap();
-            assert_eq!((record.ordering_key(), record.id), (ordering_key, id));
-            assert_eq!(
-                (record.origin(), &record.payload[..]),
-                (Some(ORIGIN_OF_A_COPY), &b"payload"[..])
-            );
-            assert_eq!(record.headers().collect::<Vec<_>>(), [("k", "v")]);
-            assert_eq!(record_headers(&bytes).unwrap(), [("k", "v")]);
-            assert_eq!(record_origin(&bytes).unwrap(), Some(ORIGIN_OF_A_COPY));
-            assert_eq!(RecordHead::read(&bytes).unwrap().bytes, bytes.len());
-            for end in 0..bytes.len() {
-                assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_record_that_was_published_to_a_queue_has_no_origin() {
-        let mut out = BytesMut::new();
-        builder(b"").write(std::iter::empty(), &mut out);
-        assert_eq!(record_origin(&out).unwrap(), None);
-        assert_eq!(Record::read(&out.freeze()).unwrap().origin(), None);
-    }
-
-    #[test]
-    fn an_ordering_key_that_no_publisher_can_give_is_refused() {
-        let mut out = BytesMut::new();
-        let builder = RecordBuilder {
-            ordering_key: "k",
-            ..builder(b"")
-        };
-        builder.write(std::iter::empty(), &mut out);
-        let key_at = 4 + 3 + 8;
-        assert_eq!(out[key_at..], *b"\x01k");
-        for (length, key) in [(0, &b""[..]), (201, &[b'k'; 201]), (2, b"\xff\xff"), (2, b"k")] {
-            let mut bad = out[..key_at].to_vec();
-            bad.push(length);
-            bad.extend_from_slice(key);
-            let bytes = u32::try_from(bad.len() - 4).unwrap();
-            bad[..4].copy_from_slice(&bytes.to_le_bytes());
-            assert!(RecordHead::read(&bad).is_err(), "{length}");
-            assert!(record_headers(&bad).is_err(), "{length}");
-            assert!(Record::read(&bad.into()).is_err(), "{length}");
-        }
-    }
-
-    #[test]
-    fn every_truncation_is_refused() {
-        let mut out = BytesMut::new();
-        let builder = RecordBuilder {
-            ordering_key: "key",
-            ..builder(b"payload")
-        };
-        builder.write([("k", "v")].into_iter(), &mut out);
-        let bytes = out.freeze();
-        for end in 0..bytes.len() {
-            assert!(Record::read(&bytes.slice(..end)).is_err(), "{end}");
-        }
-    }
-
-    #[test]
-    fn a_version_from_the_future_is_refused_by_name() {
-        let mut out = BytesMut::new();
-        builder(b"").write(std::iter::empty(), &mut out);
-        out[4] = 2;
-        let error = Record::read(&out.freeze()).unwrap_err();
-        assert_eq!(error.to_string(), "record format: 2 is unknown to this version");
-    }
-}
+mod tests;

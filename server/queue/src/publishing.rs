@@ -21,6 +21,14 @@ pub(crate) struct Batch {
     pub(crate) bytes: u32,
 }
 
+impl Batch {
+    /// Whether a record is about as large as these are on average: at most twice, and at least half.
+    fn is_of_size(&self, bytes: u32) -> bool {
+        let (mean, bytes) = (u64::from(self.bytes) / u64::from(self.count), u64::from(bytes));
+        bytes <= 2 * mean && mean <= 2 * bytes
+    }
+}
+
 /// The end of the life of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expiry {
@@ -63,7 +71,7 @@ impl Machine {
             }
             let bytes = u32::try_from(head.bytes).map_err(|_| too_far())?;
             match self.batches.last_mut() {
-                Some(batch) if batch.lane == lane => {
+                Some(batch) if batch.lane == lane && (!room.counts_bytes() || batch.is_of_size(bytes)) => {
                     batch.count += 1;
                     batch.bytes = batch.bytes.checked_add(bytes).ok_or_else(too_far)?;
                 }

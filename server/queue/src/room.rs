@@ -10,26 +10,40 @@ use crate::machine::{Machine, Queue};
 use crate::outcome::Effect;
 use crate::place::{KEYED, QueueId, Run, STREAMS, stream_id};
 use crate::publishing::Batch;
+use crate::window::Window;
 
 /// Room in a queue for what is to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     messages: u64,
     bytes: u64,
+    /// For one record.
+    record_bytes: u64,
 }
 
 impl Room {
     const AMPLE: Self = Self {
         messages: u64::MAX,
         bytes: u64::MAX,
+        record_bytes: u64::MAX,
     };
+
+    /// Whether it matters how large a record is.
+    pub(crate) fn counts_bytes(self) -> bool {
+        self.record_bytes != u64::MAX
+    }
 
     /// Takes room for a record; false if there is not enough.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
-        let (Some(messages), Some(bytes)) = (self.messages.checked_sub(1), self.bytes.checked_sub(bytes as u64)) else {
+        let bytes = bytes as u64;
+        let (Some(messages), Some(left)) = (self.messages.checked_sub(1), self.bytes.checked_sub(bytes)) else {
             return false;
         };
-        *self = Self { messages, bytes };
+        if bytes > self.record_bytes {
+            return false;
+        }
+        self.messages = messages;
+        self.bytes = left;
         true
     }
 
@@ -68,9 +82,17 @@ impl Queue {
     }
 
     pub(crate) fn room(&self) -> Room {
-        let Some(options) = self.options.as_deref().filter(|options| !options.drop_oldest) else {
+        let Some(options) = self.options.as_deref() else {
             return Room::AMPLE;
         };
+        // What fits into no empty queue throws nothing out of a full one.
+        let record_bytes = options.max_length_bytes.unwrap_or(u64::MAX);
+        if options.drop_oldest {
+            return Room {
+                record_bytes,
+                ..Room::AMPLE
+            };
+        }
         let messages = options.max_length.map(|max| max.saturating_sub(self.open_count()));
         let bytes = options
             .max_length_bytes
@@ -78,6 +100,7 @@ impl Queue {
         Room {
             messages: messages.unwrap_or(u64::MAX),
             bytes: bytes.unwrap_or(u64::MAX),
+            record_bytes,
         }
     }
 
@@ -86,17 +109,39 @@ impl Queue {
         let Some(options) = self.options.as_deref().filter(|options| options.drop_oldest) else {
             return 0;
         };
-        let open = || self.open_count();
-        let messages = options.max_length.map_or(0, |max| open().saturating_sub(max));
+        let messages = options
+            .max_length
+            .map_or(0, |max| self.open_count().saturating_sub(max));
         let bytes = options
             .max_length_bytes
             .map_or(0, |max| self.open_bytes().saturating_sub(max));
         if messages > 0 || bytes == 0 {
             return messages;
         }
-        // Half of what it is on average, to come closer step by step: the oldest may be the largest.
-        let share = u128::from(open()) * u128::from(bytes) / u128::from(self.open_bytes().max(1)) / 2;
-        u64::try_from(share).unwrap_or(u64::MAX).max(1)
+        self.first_lane()
+            .map_or(0, |(lane, window)| self.share_of(lane, window, bytes))
+    }
+
+    /// How many of the messages of a stream go next for so many bytes: half of what it takes on average, to come closer step by
+    /// step, as the oldest may be the largest; and none of another stream, where they may be of another size.
+    fn share_of(&self, lane: usize, window: &Window, bytes: u64) -> u64 {
+        let open = window.open_count();
+        let all = self.sizes.as_deref().map_or(0, |sizes| sizes.open_bytes(lane, window));
+        // Those that are not counted are in the way of those that are.
+        let share = (u128::from(open) * u128::from(bytes))
+            .checked_div(u128::from(all))
+            .unwrap_or(u128::from(open));
+        u64::try_from(share / 2).unwrap_or(u64::MAX).clamp(1, open)
+    }
+
+    /// Streams in the order in which their messages go, see [`Queue::oldest`].
+    fn by_age(&self) -> impl Iterator<Item = (usize, &Window)> {
+        let lanes = [0, KEYED].into_iter().chain(1..KEYED);
+        lanes.filter_map(|lane| Some((lane, self.window(lane)?)))
+    }
+
+    fn first_lane(&self) -> Option<(usize, &Window)> {
+        self.by_age().find(|(_, window)| window.open_count() > 0)
     }
 
     /// The oldest messages: those of the lowest priority first, and of these in the order of publishing, those without an
@@ -104,10 +149,10 @@ impl Queue {
     fn oldest(&self, id: QueueId, count: u64) -> Vec<Run> {
         let mut left = count;
         let mut runs = Vec::new();
-        for lane in [0, KEYED].into_iter().chain(1..KEYED) {
-            let Some(window) = self.window(lane).filter(|_| left > 0) else {
-                continue;
-            };
+        for (lane, window) in self.by_age() {
+            if left == 0 {
+                break;
+            }
             for part in window.open_parts(window.base..window.head) {
                 let part = part.start..part.end.min(part.start.saturating_add(left));
                 left -= part.end - part.start;

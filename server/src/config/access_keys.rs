@@ -90,6 +90,11 @@ fn entry(value: Value) -> Result<KeyEntry, String> {
             "the hash of {id:?} has to be sha256: and 64 hexadecimal digits; `boltq key generate` makes key and hash"
         )
     })?;
+    if hash == KeyHash::of(b"") {
+        return Err(format!(
+            "the hash of {id:?} is that of an empty key, which everybody has; was the variable set that it was made from?"
+        ));
+    }
     let names = match role {
         OneOrMore::One(name) => vec![name],
         OneOrMore::More(names) => names,

@@ -172,11 +172,11 @@ fn refused(name: &str, options: &QueueOptions, refusal: QueueRefusal) -> Service
 
 /// How much a queue may hold, for who is told that it is full.
 pub(super) fn limits(options: Option<&QueueOptions>) -> String {
-    let limit = |name: &str, max: Option<u64>| max.map(|max| format!("{name} is {max}"));
     let limits = options.map_or([None, None], |options| {
+        let bytes = options.max_length_bytes;
         [
-            limit("max_length", options.max_length),
-            limit("max_length_bytes", options.max_length_bytes),
+            options.max_length.map(|max| format!("max_length is {max}")),
+            bytes.map(|max| format!("max_length_bytes is {max}, a larger message never fits")),
         ]
     });
     limits.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -256,6 +256,12 @@ impl Queues {
                 });
             }
             None => {
+                if !self.is_leading()
+                    && let Err(error) = self.begin_look(true).await
+                {
+                    // It is no less live for that: it may get messages once more that were confirmed before it came.
+                    tracing::debug!(%error, topic, "a live subscriber begins on a node that may be behind");
+                }
                 let (listening, inbox) = hub.listen(topic, id, buffer);
                 (listening, Source::Live(inbox))
             }

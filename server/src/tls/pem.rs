@@ -1,6 +1,8 @@
 //! Files in PEM.
 
 use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::RootCertStore;
@@ -23,6 +25,23 @@ pub(crate) struct PemFile<'a> {
     bytes: Vec<u8>,
 }
 
+/// Of a file with certificates or a key. Bundles of all authorities that there are have some hundred KiB.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads what is certainly a file and has an end: to open a pipe waits for its other end, and some devices have no end.
+fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    if !fs::metadata(path)?.is_file() {
+        return Err(refused("it is no regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refused(format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
 impl<'a> PemFile<'a> {
     /// `what` says in errors what the file is for. Blocks.
     pub(crate) fn read(what: &'static str, path: &'a Path) -> Result<Self, PemError> {
@@ -31,7 +50,7 @@ impl<'a> PemFile<'a> {
             path,
             bytes: Vec::new(),
         };
-        let bytes = std::fs::read(path).map_err(|why| file.error(&why))?;
+        let bytes = read_whole(path).map_err(|why| file.error(&why))?;
         Ok(Self { bytes, ..file })
     }
 

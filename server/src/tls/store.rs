@@ -21,6 +21,8 @@ pub struct TlsStore {
     current: RwLock<Arc<Material>>,
     /// Why the files that are there are not in use, if they are not. Said once.
     refused: Mutex<Option<String>>,
+    /// Held while the files are read.
+    looking: Mutex<()>,
 }
 
 /// What a look at the files gave.
@@ -46,6 +48,7 @@ impl TlsStore {
             files: Mutex::new(files.clone()),
             current: RwLock::new(Arc::new(material)),
             refused: Mutex::default(),
+            looking: Mutex::default(),
         }))
     }
 
@@ -99,8 +102,11 @@ impl TlsStore {
     }
 
     fn take(&self, files: &ServerTls) -> Looked {
+        // Whoever wants to know what is in use does not wait for the device that the files are on.
+        let _one_at_a_time = self.looking.lock();
+        let loaded = Material::load(files);
         let mut refused = self.refused.lock();
-        let material = match Material::load(files) {
+        let material = match loaded {
             Ok(material) => material,
             Err(why) => {
                 let why = why.to_string();

@@ -152,4 +152,16 @@ fn files_that_are_none_are_named_with_what_is_wrong() {
     files.write("key.pem", &key);
     files.write("cert.pem", &key);
     assert!(error(&config).ends_with("no certificate in it"));
+    files.write("cert.pem", &" ".repeat((4 << 20) + 1));
+    assert!(error(&config).ends_with("it has more than 4194304 bytes"));
+    // To open a pipe waits for who writes into it, and this device has no end.
+    for no_file in ["/dev/zero", "/dev/stdin"] {
+        let endless = ServerTls {
+            cert_file: no_file.into(),
+            ..config.clone()
+        };
+        if !fs::metadata(no_file).is_ok_and(|metadata| metadata.is_file()) {
+            assert!(error(&endless).ends_with("it is no regular file"));
+        }
+    }
 }

@@ -43,6 +43,18 @@ fn a_key_that_cannot_be_used_is_named_with_what_to_write() {
             "the hash of \"shop\" has to be sha256:",
         ),
         (
+            // `printf %s "$KEY" | sha256sum`, and no such variable.
+            format!(
+                "[{}]",
+                entry(
+                    id,
+                    r#""sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855""#,
+                    role
+                )
+            ),
+            "the hash of \"shop\" is that of an empty key",
+        ),
+        (
             format!("[{}]", entry(id, &hash, r#""root""#)),
             "the role of \"shop\" has to be admin, producer, consumer",
         ),

@@ -196,6 +196,79 @@ async fn bytes_are_limited_too() {
     client.put("q", message(vec![7; 4_800])).await;
 }
 
+fn of_bytes(max: u64, overflow: OverflowPolicy) -> QueueSettings {
+    QueueSettings {
+        max_length_bytes: Some(max),
+        overflow: overflow.into(),
+        ..QueueSettings::default()
+    }
+}
+
+/// Messages of these sizes, published with one request.
+async fn publish_sizes(server: &Server, queue: &str, sizes: &[usize]) {
+    let mut client = connect(server.messaging()).await;
+    let request = PublishStreamRequest {
+        queue: queue.to_owned(),
+        messages: sizes.iter().map(|bytes| message(vec![7; *bytes])).collect(),
+        ..PublishStreamRequest::default()
+    };
+    let answers = client.publish_stream(tokio_stream::iter([request])).await.unwrap();
+    let answers: Vec<_> = answers.into_inner().collect().await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_message_that_fits_into_no_empty_queue_throws_nothing_out_of_a_full_one() {
+    let server = Server::start(&ServerOptions::memory());
+    let mut client = connect(server.messaging()).await;
+    create(&mut client, "q", of_bytes(2_000, OverflowPolicy::DropOldest))
+        .await
+        .unwrap();
+    for _ in 0..5 {
+        client.put("q", message("small")).await;
+    }
+    let refused = try_put(&mut client, "q", message(vec![7; 5_000])).await;
+    let status = assert_refused(refused, Code::ResourceExhausted, "QUEUE_FULL");
+    assert!(status.message().contains("a larger message never fits"), "{status}");
+    assert_eq!(client.look("q").await.ready, 5);
+}
+
+#[tokio::test]
+async fn messages_of_other_sizes_that_came_together_are_counted_as_large_as_they_are() {
+    let server = Server::start(&ServerOptions::memory());
+    let mut client = connect(server.messaging()).await;
+    create(&mut client, "q", of_bytes(100_000, OverflowPolicy::Reject))
+        .await
+        .unwrap();
+    let sizes: Vec<_> = std::iter::once(90_000).chain([10; 100]).collect();
+    publish_sizes(&server, "q", &sizes).await;
+    let refused = try_put(&mut client, "q", message(vec![7; 50_000])).await;
+    assert_refused(refused, Code::ResourceExhausted, "QUEUE_FULL");
+    let taken = client.take("q", 1).await;
+    assert_eq!(taken[0].payload.len(), 90_000);
+    assert_eq!(client.done(&taken).await, 1);
+    client.put("q", message(vec![7; 50_000])).await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_goes_by_its_size_and_not_by_that_of_others() {
+    let server = Server::start(&ServerOptions::memory());
+    let mut client = connect(server.messaging()).await;
+    create(&mut client, "q", of_bytes(100_000, OverflowPolicy::DropOldest))
+        .await
+        .unwrap();
+    for _ in 0..9 {
+        let urgent = Message {
+            priority: 9,
+            ..message(vec![7; 10_000])
+        };
+        client.put("q", urgent).await;
+    }
+    // Of the lowest priority, it is what goes, alone.
+    client.put("q", message(vec![7; 20_000])).await;
+    assert_eq!(client.look("q").await.ready, 9);
+}
+
 #[tokio::test]
 async fn copies_for_full_queues_are_refused_and_a_message_that_nobody_takes_as_a_whole() {
     let server = Server::start(&ServerOptions::memory());

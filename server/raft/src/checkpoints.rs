@@ -28,6 +28,9 @@ impl<H: GroupHandler> Inner<H> {
                 biased;
                 () = self.progress.checkpoint_due.notified() => {}
                 () = tokio::time::sleep(if looked { CHECKPOINT_RETRY } else { FIRST_LOOK }) => {
+                    if self.progress.keeps_covered.load(Ordering::Relaxed) {
+                        self.try_to_give_up_entries().await;
+                    }
                     let applied = self.progress.applied_entries.load(Ordering::Relaxed);
                     // After a start that may be one of many, none of which lasted until a checkpoint was due.
                     let many_files = applied > 0 && !looked && self.clone().lies_in_many_files().await;
@@ -101,10 +104,14 @@ impl<H: GroupHandler> Inner<H> {
             }
         }
         self.progress.checkpoints.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.give_up_entries().await {
-            tracing::debug!(%group, %error, "checkpoint not announced: the group stopped");
-        }
+        self.try_to_give_up_entries().await;
         true
+    }
+
+    async fn try_to_give_up_entries(&self) {
+        if let Err(error) = self.give_up_entries().await {
+            tracing::debug!(group = %self.config.group, %error, "checkpoint not announced: the group stopped");
+        }
     }
 
     /// openraft learns of the newest checkpoint, and gives up entries that it covers.
@@ -117,8 +124,10 @@ impl<H: GroupHandler> Inner<H> {
         let announced = self.raft.wait(Some(ANNOUNCED_WITHIN));
         let knows =
             |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.as_ref().is_some_and(|last| last.index() >= index.0);
-        // Otherwise it gives up less, until the next checkpoint, which may never be due.
-        if announced.metrics(knows, "checkpoint").await.is_err() {
+        let is_late = announced.metrics(knows, "checkpoint").await.is_err();
+        // It is tried again then: the next checkpoint may never be due.
+        self.progress.keeps_covered.store(is_late, Ordering::Relaxed);
+        if is_late {
             return Ok(());
         }
         let alone = {

@@ -24,6 +24,8 @@ pub(crate) struct Progress {
     /// openraft ended, be it that it was stopped.
     pub(crate) ended: Notify,
     pub(crate) checkpoint_due: Notify,
+    /// Entries are kept that a checkpoint covers, as openraft did not know of it in time.
+    pub(crate) keeps_covered: AtomicBool,
     pub(crate) metrics: Metrics,
     pub(crate) intake: Arc<Intake>,
     /// See [`Group::too_few_have_room`].
@@ -49,6 +51,7 @@ impl Progress {
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
+            keeps_covered: AtomicBool::new(false),
             metrics: Metrics::default(),
             intake: Arc::default(),
             too_few_have_room: AtomicBool::new(false),

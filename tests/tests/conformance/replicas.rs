@@ -28,12 +28,26 @@ async fn who_listens_at_a_node_that_takes_over_a_snapshot_hears_what_comes_after
         }
     });
     let before = snapshots_installed(&cluster, follower);
-    cluster.pause(follower);
-    publish_megabytes(cluster.node(leader).messaging(), 44).await;
-    cluster.resume(follower);
-    eventually(PATIENCE, "a snapshot is taken over", || {
-        (snapshots_installed(&cluster, follower) > before).then_some(())
-    });
+    let mut taken_over = false;
+    // The leader keeps entries as long as it is about to send them. It gives up to send, and then the entries, in its own time; if it
+    // has not yet, they come from its log.
+    for _ in 0..4 {
+        cluster.pause(follower);
+        for megabytes in [44, 9] {
+            publish_megabytes(cluster.node(leader).messaging(), megabytes).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        cluster.resume(follower);
+        eventually(PATIENCE, "it has caught up", || {
+            let applied = [leader, follower].map(|node| applied(&cluster, node));
+            (applied[0] == applied[1]).then_some(())
+        });
+        taken_over = snapshots_installed(&cluster, follower) > before;
+        if taken_over {
+            break;
+        }
+    }
+    assert!(taken_over, "no snapshot was taken over");
     let admin = cluster.node(follower).admin();
     let body = json!({"topic": "t", "payload": "after"}).to_string();
     eventually(PATIENCE, "the listener hears of it", || {
@@ -41,6 +55,14 @@ async fn who_listens_at_a_node_that_takes_over_a_snapshot_hears_what_comes_after
         http::request(admin, "POST", "/publish/topic", &[], body.as_bytes()).ok()?;
         heard.try_iter().any(|payload| payload == "after").then_some(())
     });
+}
+
+/// Up to which entry of the queues.
+fn applied(cluster: &Cluster, node: usize) -> u64 {
+    let metrics = http::get(cluster.node(node).admin(), "/metrics").expect("metrics");
+    let start = "boltq_raft_applied_index{group=\"queue\"} ";
+    let value = metrics.text().lines().find_map(|line| line.strip_prefix(start));
+    value.and_then(|value| value.parse().ok()).expect("a figure")
 }
 
 /// Before the snapshot has arrived, in the middle of it, and soon after; and then all nodes at once.

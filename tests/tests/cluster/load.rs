@@ -1,13 +1,13 @@
 //! Publishers that go on whatever happens to single nodes, and remember what they were promised.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use boltq_proto::queue::v1::{ConsumeRequest, Delivery, PublishStreamRequest};
+use boltq_proto::queue::v1::{AckRequest, ConsumeRequest, Delivery, PublishStreamRequest};
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, channel, connect, message};
 use boltq_tests::harness::{Cluster, Event, Ledger, eventually, eventually_async};
 use tokio::sync::mpsc;
@@ -127,20 +127,32 @@ pub(crate) fn drain(cluster: &Cluster) -> Vec<u64> {
     runtime.expect("a runtime").block_on(async {
         let mut client = connect(address).await;
         let mut numbers = Vec::new();
+        // Leadership may be dealt anew meanwhile: then it is not known whether these are done, or come again.
+        let mut unsure = BTreeSet::new();
         loop {
             let deliveries = take(&client).await;
             if deliveries.is_empty() {
                 let left = client.look(QUEUE).await;
                 assert_eq!((left.ready, left.leased, left.delayed), (0, 0, 0));
+                let counted: BTreeSet<_> = numbers.iter().copied().collect();
+                numbers.extend(unsure.difference(&counted));
                 return numbers;
             }
-            assert_eq!(client.done(&deliveries).await as usize, deliveries.len());
             let number = |payload: &[u8]| std::str::from_utf8(payload).ok()?.parse::<u64>().ok();
-            numbers.extend(
-                deliveries
+            let taken = deliveries
+                .iter()
+                .map(|delivery| number(&delivery.payload).expect("a number"));
+            let request = AckRequest {
+                delivery_tokens: deliveries
                     .iter()
-                    .map(|delivery| number(&delivery.payload).expect("a number")),
-            );
+                    .map(|delivery| delivery.delivery_token.clone())
+                    .collect(),
+                ..AckRequest::default()
+            };
+            match client.ack(request).await {
+                Ok(answer) if answer.get_ref().settled as usize == deliveries.len() => numbers.extend(taken),
+                Ok(_) | Err(_) => unsure.extend(taken),
+            }
         }
     })
 }

@@ -46,6 +46,7 @@ mod steps;
 mod store;
 pub mod testing;
 mod types;
+mod users;
 mod wal;
 
 pub use checkpoint::Capture;

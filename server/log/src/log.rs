@@ -20,6 +20,7 @@ use crate::recovery;
 use crate::steps::{OnWork, Steps};
 use crate::store::{Changes, Class, DiskFrames, MemoryFrames};
 use crate::types::{FrameKey, Space, Usage};
+use crate::users::Users;
 use crate::wal::Wal;
 
 /// What is kept on disk, and by what.
@@ -30,6 +31,7 @@ pub(crate) struct Disk {
     pub(crate) frames: Arc<DiskFrames>,
     pub(crate) spare_bytes: Arc<AtomicU64>,
     pub(crate) compaction: Arc<Compaction>,
+    pub(crate) users: Arc<Users>,
 }
 
 /// Where frames are.
@@ -107,6 +109,9 @@ impl Owner {
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("a thread of the log ended with a panic");
             }
+        }
+        if let Store::Disk(disk) = &self.plane.store {
+            disk.users.close();
         }
         drop(running.lock);
     }

@@ -118,6 +118,7 @@ impl GroupLog {
             };
             return Ok(());
         };
+        let _user = disk.users.enter()?;
         let head = {
             let raft = self.group.raft.lock();
             // With the lock of the group: where an entry would go that comes next.

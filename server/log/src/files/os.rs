@@ -58,7 +58,12 @@ impl FileLayer for OsFiles {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
-            let metadata = entry.metadata()?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Removed meanwhile, so it is not there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
             // A name that is not UTF-8 is none of ours.
             if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
                 entries.push(FileEntry {

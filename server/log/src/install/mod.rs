@@ -27,6 +27,7 @@ use crate::index::{Row, RowChanges, StreamIndex, StreamRows, record_bytes};
 use crate::log::{Disk, Store};
 use crate::store::{MemoryFrames, Pins};
 use crate::types::{EntryId, FileId, FrameKey};
+use crate::users::User;
 use crate::wal::payload::encode_purge;
 use crate::wal::{INDEX_MAX, Outgoing};
 use spill::Spill;
@@ -118,6 +119,8 @@ impl Install {
             pending.data.extend_from_slice(&run.data);
             return Ok(());
         }
+        let log = self.log.clone();
+        let _user = log.enter()?;
         self.flush()?;
         self.pending = Some(Pending {
             stream: run.stream,
@@ -176,8 +179,9 @@ impl Install {
         if applied.index.0 > INDEX_MAX {
             return Err(InstallError::TooHigh { applied: applied.index });
         }
-        self.flush()?;
         let log = self.log.clone();
+        let _user = log.enter()?;
+        self.flush()?;
         let _writing = log.group.writing.lock();
         log.check_newest(applied)?;
         let frames = self.frames.take().ok_or(InstallError::Incomplete)?;
@@ -210,6 +214,13 @@ impl Install {
 }
 
 impl GroupLog {
+    fn enter(&self) -> Result<Option<User<'_>>, AppendError> {
+        match &self.plane().store {
+            Store::Memory(_) => Ok(None),
+            Store::Disk(disk) => disk.users.enter().map(Some),
+        }
+    }
+
     fn check_install(&self, raft: &RaftLog, applied: EntryId) -> Result<(), InstallError> {
         let behind = |begins_after| InstallError::Behind {
             group: self.id(),

@@ -12,11 +12,13 @@ use crate::log::Disk;
 use crate::segment::{Length, SegmentWriter};
 use crate::store::{Name, Pins, TMP_SUFFIX};
 use crate::types::{FileId, FrameKey};
+use crate::users::Users;
 
 /// Segments that are being written. They are removed with it, unless they were published.
 pub(super) struct Spill {
     files: Arc<dyn FileLayer>,
     dir: PathBuf,
+    users: Arc<Users>,
     /// Length from which on a segment is finished, so that compaction can rewrite one after the other.
     segment_bytes: u64,
     current: Option<SegmentWriter>,
@@ -30,6 +32,7 @@ impl Spill {
         Self {
             files: Arc::clone(&disk.files),
             dir: disk.dir.clone(),
+            users: Arc::clone(&disk.users),
             segment_bytes,
             current: None,
             finished: Vec::new(),
@@ -103,6 +106,8 @@ impl Spill {
 
 impl Drop for Spill {
     fn drop(&mut self) {
+        // Without the directory: they are nobody's, and the next start removes them.
+        let Ok(_user) = self.users.enter() else { return };
         for path in &self.paths {
             if let Err(error) = self.files.remove(path) {
                 tracing::warn!(file = %path.display(), %error, "a segment that was not completed cannot be removed; the next start tries again");

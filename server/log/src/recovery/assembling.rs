@@ -102,6 +102,7 @@ impl Recovered {
                 frames,
                 spare_bytes,
                 compaction: Arc::default(),
+                users: Arc::default(),
             }),
             groups: Mutex::new(groups),
         });

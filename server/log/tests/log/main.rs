@@ -9,6 +9,7 @@
 )]
 
 mod basics;
+mod closing;
 mod common;
 mod compaction;
 mod crash;

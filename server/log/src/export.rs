@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use crate::checkpoint::{format, read_whole};
 use crate::error::ReadError;
 use crate::group::GroupLog;
-use crate::index::{Row, StreamRows, record_bytes};
+use crate::index::{Row, record_bytes};
 use crate::log::{Disk, Store};
 use crate::store::{FrameError, MemoryFrames, Name, Pins};
 use crate::types::{Checkpoint, EntryId, FrameKey};
@@ -108,8 +108,9 @@ fn read_rows(disk: &Disk, name: Name, checkpoint: &Checkpoint) -> Result<Vec<(St
     })?;
     let contents =
         format::decode(&payload).map_err(|_| damaged("the parts of the checkpoint contradict each other"))?;
-    let flat = |(stream, rows): (StreamId, StreamRows)| rows.iter().map(|row| (stream, *row)).collect::<Vec<_>>();
-    Ok(contents.streams.into_iter().flat_map(flat).collect())
+    let streams = contents.index.streams();
+    let rows = streams.flat_map(|(stream, rows)| rows.iter().map(move |row| (stream, *row)));
+    Ok(rows.collect())
 }
 
 impl Export {

@@ -20,7 +20,7 @@ use boltq_core::{DecodeError, GroupId, StreamId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::frame::Mark;
-use crate::index::{Row, StreamIndex, StreamRows};
+use crate::index::{Row, StreamIndex};
 use crate::store::Class;
 use crate::types::{EntryId, FileId};
 use crate::wal::payload::{put_id, read_file, read_id};
@@ -127,7 +127,7 @@ pub(crate) struct Contents {
     pub(crate) head: Head,
     pub(crate) meta: Bytes,
     pub(crate) state: Bytes,
-    pub(crate) streams: BTreeMap<StreamId, StreamRows>,
+    pub(crate) index: StreamIndex,
 }
 
 pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
@@ -155,10 +155,15 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
         };
         files.push((id, class));
     }
-    let mut streams = BTreeMap::new();
+    let mut index = StreamIndex::default();
     for _ in 0..reader.count(12, "streams")? {
         let stream = StreamId(reader.u64("stream")?);
-        streams.insert(stream, read_rows(&mut reader, &files)?);
+        if !index.append(stream, read_rows(&mut reader, &files)?) {
+            return Err(DecodeError::Invalid {
+                what: "stream",
+                why: "it does not come after the one before it",
+            });
+        }
     }
     if !reader.is_empty() {
         return Err(DecodeError::Invalid {
@@ -178,11 +183,11 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
         head,
         meta,
         state,
-        streams,
+        index,
     })
 }
 
-fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<StreamRows, DecodeError> {
+fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<Vec<Row>, DecodeError> {
     let count = reader.count(ROW_BYTES, "rows")?;
     let mut rows = Vec::with_capacity(count);
     let mut next = 0;
@@ -209,7 +214,7 @@ fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<Strea
         next = row.end();
         rows.push(row);
     }
-    Ok(StreamRows::from_rows(rows))
+    Ok(rows)
 }
 
 fn read_mark(reader: &mut Reader<'_>) -> Result<Mark, DecodeError> {
@@ -270,7 +275,7 @@ mod tests {
         let contents = decode(&payload()).unwrap();
         assert_eq!(contents.head, head);
         assert_eq!((&contents.meta[..], &contents.state[..]), (&b"meta"[..], &b"state"[..]));
-        let rows: Vec<Row> = contents.streams.values().flat_map(StreamRows::iter).copied().collect();
+        let rows: Vec<Row> = contents.index.rows().copied().collect();
         assert_eq!(rows, flat.rows);
     }
 

@@ -13,8 +13,6 @@
 
 mod spill;
 
-use std::collections::BTreeMap;
-
 use boltq_core::{DecodeError, StreamId};
 use bytes::{Bytes, BytesMut};
 
@@ -23,7 +21,7 @@ use crate::error::{AppendError, InstallError};
 use crate::export::ExportedRun;
 use crate::frame::Kind;
 use crate::group::{GroupLog, RaftLog};
-use crate::index::{Row, RowChanges, StreamIndex, StreamRows, record_bytes};
+use crate::index::{Row, RowChanges, StreamIndex, record_bytes};
 use crate::log::{Disk, Store};
 use crate::store::{MemoryFrames, Pins};
 use crate::types::{EntryId, FileId, FrameKey};
@@ -297,12 +295,9 @@ impl GroupLog {
     }
 
     fn replace_index(&self, new: StreamIndex, changes: &mut impl RowChanges) {
-        let rows = |index: &StreamIndex, change: &mut dyn FnMut(&Row)| {
-            index.streams().flat_map(|(_, rows)| rows.iter()).for_each(change);
-        };
-        rows(&new, &mut |row| changes.added(row, true, row.bytes));
+        new.rows().for_each(|row| changes.added(row, true, row.bytes));
         let mut index = self.group.index.write();
-        rows(&index, &mut |row| changes.removed(row));
+        index.rows().for_each(|row| changes.removed(row));
         *index = new;
     }
 }
@@ -353,10 +348,11 @@ fn sort(rows: &mut [(StreamId, Row)]) -> Result<(), InstallError> {
     }
 }
 
+/// `rows` are in order.
 fn index(rows: &[(StreamId, Row)]) -> StreamIndex {
-    let streams = rows.chunk_by(|a, b| a.0 == b.0).map(|part| {
-        let rows = part.iter().map(|(_, row)| *row).collect();
-        (part[0].0, StreamRows::from_rows(rows))
-    });
-    StreamIndex::from_rows(streams.collect::<BTreeMap<_, _>>())
+    let mut index = StreamIndex::default();
+    for part in rows.chunk_by(|a, b| a.0 == b.0) {
+        index.append(part[0].0, part.iter().map(|(_, row)| *row).collect());
+    }
+    index
 }

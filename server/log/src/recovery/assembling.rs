@@ -19,7 +19,7 @@ use crate::error::OpenError;
 use crate::files::DirLock;
 use crate::frame::Mark;
 use crate::group::{Group, RaftLog};
-use crate::index::{RowChanges, StreamIndex, StreamRows};
+use crate::index::{RowChanges, StreamIndex};
 use crate::log::{Disk, Owner, Plane, Running, Store};
 use crate::segment::Length;
 use crate::steps::OnWork;
@@ -188,26 +188,26 @@ fn groups(
         if let Some(newest) = checkpoints.remove(&id) {
             let replay_file = newest.contents.head.replay.file;
             let total_bytes = replay.bytes_before.get(&replay_file).copied().unwrap_or(0);
-            let (saved, streams) = saved(newest, total_bytes);
+            let (saved, index) = saved(newest, total_bytes);
             accounts.checkpointed(&[], &saved.files);
-            book(&streams, accounts);
+            book(&index, accounts);
             *group.saved.get_mut() = saved;
-            *group.index.get_mut() = StreamIndex::from_rows(streams);
+            *group.index.get_mut() = index;
         }
         groups.insert(id, Arc::new(group));
     }
     groups
 }
 
-fn book(streams: &BTreeMap<boltq_core::StreamId, StreamRows>, accounts: &Accounts) {
+fn book(index: &StreamIndex, accounts: &Accounts) {
     let mut changes = Changes::by_file();
-    for row in streams.values().flat_map(StreamRows::iter) {
+    for row in index.rows() {
         changes.added(row, true, row.bytes);
     }
     accounts.book(&changes);
 }
 
-fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::StreamId, StreamRows>) {
+fn saved(newest: Newest, total_bytes: u64) -> (Saved, StreamIndex) {
     let contents = newest.contents;
     let checkpoint = Checkpoint {
         applied: contents.head.applied,
@@ -216,7 +216,7 @@ fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::Strea
     };
     let files = contents.head.files.iter().map(|(id, _)| *id).collect();
     let saved = Saved::new(checkpoint, (newest.name, newest.bytes), files, total_bytes);
-    (saved, contents.streams)
+    (saved, contents.index)
 }
 
 fn start_threads(owner: &Owner) -> Result<(), OpenError> {

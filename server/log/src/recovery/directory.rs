@@ -12,7 +12,6 @@ use crate::checkpoint::read_whole;
 use crate::error::OpenError;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::{self, HEADER_BYTES, Kind, VERSION_1};
-use crate::index::StreamRows;
 use crate::segment::{self, Length, SegmentError};
 use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame, read_frame_of};
 use crate::types::{FileId, FrameKey};
@@ -50,7 +49,7 @@ impl Newest {
             .map(|(id, _)| *id)
             .collect();
         let mut ends = BTreeMap::new();
-        for row in self.contents.streams.values().flat_map(StreamRows::iter) {
+        for row in self.contents.index.rows() {
             if wals.contains(&row.file) {
                 let body_at = (HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64;
                 let row_end = u64::from(row.frame) + body_at + u64::from(row.at) + u64::from(row.bytes);

@@ -204,6 +204,12 @@ impl EntryTable {
         }
     }
 
+    /// The last entry that lies in a file up to `upto`.
+    pub(crate) fn last_upto(&self, upto: FileId) -> Option<LogIndex> {
+        let count = self.slots.partition_point(|slot| slot.key.file <= upto) as u64;
+        (count > 0).then(|| LogIndex(self.first + count - 1))
+    }
+
     /// The first file that a replay needs for this group.
     pub(crate) fn needed_from(&self) -> Option<FileId> {
         let first = self.slots.front().map(|slot| slot.key.file);

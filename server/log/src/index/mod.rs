@@ -8,6 +8,7 @@
 //! `tests/index_memory.rs` counts, in the size classes of jemalloc: a stream with one row takes 48 bytes, row included; one
 //! with ten rows 416.
 
+mod erasures;
 mod row;
 mod streams;
 #[cfg(test)]
@@ -15,6 +16,9 @@ mod tests;
 
 use boltq_core::{Seq, StreamId};
 
+use crate::types::{FileId, FrameKey};
+
+pub(crate) use erasures::{ERASED_RECORD, Erasure, Erasures, is_erased, without};
 pub(crate) use row::{Moved, NotPlaced, Row, RowChanges, StreamRows, record_bytes, split};
 use streams::Streams;
 
@@ -23,6 +27,7 @@ use streams::Streams;
 pub(crate) struct StreamIndex {
     streams: Streams,
     rows: usize,
+    pub(crate) erasures: Erasures,
 }
 
 impl StreamIndex {
@@ -96,7 +101,27 @@ impl StreamIndex {
         if entry.len() == 0 {
             self.streams.remove(stream);
         }
+        if !self.erasures.is_empty() {
+            let rows = self.streams.get(stream);
+            let keep = |seq| rows.is_some_and(|rows| rows.find(Seq(seq)).is_some());
+            self.erasures.retain(stream, keep);
+        }
         outcome
+    }
+
+    /// As [`StreamIndex::free`] of one record, which keeps its place and has no content any more. Returns where its bytes are.
+    pub(crate) fn erase(
+        &mut self,
+        stream: StreamId,
+        seq: Seq,
+        changes: &mut impl RowChanges,
+    ) -> Result<FrameKey, NotPlaced> {
+        let key = self.find(stream, seq).map(Row::key).ok_or(NotPlaced)?;
+        if !self.erasures.mark(stream, seq.0) {
+            return Err(NotPlaced);
+        }
+        self.free(stream, seq, 1, changes)?;
+        Ok(key)
     }
 
     /// The rows of a stream from the first on that ends after `seq`.
@@ -123,6 +148,13 @@ impl StreamIndex {
             }
         }
         (page, false)
+    }
+
+    /// A record is erased in the copy in `file`; without a mark from now on, if its row is that one.
+    pub(crate) fn unmark_in(&mut self, stream: StreamId, seq: u64, file: FileId) {
+        if self.find(stream, Seq(seq)).is_some_and(|row| row.file == file) {
+            self.erasures.unmark(stream, seq);
+        }
     }
 
     /// Puts rows of a copy in the place of those that were copied, where these still are.

@@ -62,13 +62,15 @@ impl Recovered {
             handles: Handles::new(Arc::clone(&files), &dir, config.open_files),
             accounts: Accounts::default(),
         });
-        let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
+        let accounts = frames.accounts.clone();
+        let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes, accounts);
         keeper.reserve().found(directory.reserve_bytes);
         open_accounts(&directory, &read, &segments, &frames.accounts);
         let last_id = last_file_id(&directory, &checkpoints);
         let starts = group_starts(&replay);
         let bytes = config.wal_file_bytes.min(FIRST_FILE_BYTES).max(start_bytes(&starts));
-        let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read)?;
+        let erase_upto = erase_upto(&checkpoints);
+        let first = start_first_file(&mut keeper, (last_id, erase_upto), bytes, &directory, &read)?;
         frames.accounts.open_wal(first.id, first.bytes);
 
         let replays = checkpoints
@@ -76,7 +78,8 @@ impl Recovered {
             .map(|(group, newest)| (*group, newest.contents.head.replay.file_id()))
             .collect();
         let first_id = first.id;
-        let head = Head::new(first, (read.last, read.end), starts, replays, replay.total_bytes);
+        let mut head = Head::new(first, (read.last, read.end), starts, replays, replay.total_bytes);
+        head.erase(erase_upto);
         let durable = Mark {
             file: u64::from(read.last.0),
             offset: read.end,
@@ -102,6 +105,7 @@ impl Recovered {
                 frames,
                 spare_bytes,
                 compaction: Arc::default(),
+                erasing: Arc::default(),
                 users: Arc::default(),
             }),
             groups: Mutex::new(groups),
@@ -144,7 +148,7 @@ fn last_file_id(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) 
 
 fn start_first_file(
     keeper: &mut Keeper,
-    last_id: FileId,
+    (last_id, erase_upto): (FileId, FileId),
     bytes: u64,
     directory: &Directory,
     read: &Read,
@@ -157,14 +161,23 @@ fn start_first_file(
     let mut unused: Vec<(FileId, u64)> = read.unused.iter().filter_map(length).collect();
     if let Some(position) = unused.iter().position(|(_, bytes)| keeper.can_recycle(*bytes)) {
         let (spare, bytes) = unused.swap_remove(position);
-        keeper.discard(Name::Wal(spare), bytes);
+        keeper.discard(Name::Wal(spare), bytes, erase_upto);
     }
-    let first = keeper.prepare(id, bytes, read.last, false).map_err(create)?;
+    let first = keeper
+        .prepare((id, erase_upto), bytes, read.last, false)
+        .map_err(create)?;
     // Not before: at any time there is a file that is as new as a checkpoint says.
     for (id, bytes) in unused {
-        keeper.discard(Name::Wal(id), bytes);
+        keeper.discard(Name::Wal(id), bytes, erase_upto);
     }
     Ok(first)
+}
+
+/// The last file that has to go for an erasure that is not complete.
+fn erase_upto(checkpoints: &BTreeMap<GroupId, Newest>) -> FileId {
+    let newest = checkpoints.values();
+    let pending = newest.flat_map(|newest| newest.contents.index.erasures.pending());
+    pending.map(|(_, erasure)| erasure.wal_upto).max().unwrap_or_default()
 }
 
 fn group_starts(replay: &Replay) -> BTreeMap<GroupId, GroupStart> {

@@ -136,11 +136,12 @@ impl Directory {
             why,
         };
         let handle = self.open(name)?;
-        let (version, payload) = read_whole(&handle, index.0).map_err(|error| match error {
+        let frame = read_whole(&handle, index.0).map_err(|error| match error {
             FrameError::Io(source) => io_error("read", &self.join(name))(source),
             FrameError::Fault(fault) => damaged(fault.text().to_owned()),
         })?;
-        let contents = format::decode(&payload).map_err(|error| damaged(error.to_string()))?;
+        let contents = format::decode(&frame.payload, frame.kind == Kind::ErasingCheckpoint)
+            .map_err(|error| damaged(error.to_string()))?;
         if contents.head.group != group || contents.head.applied.index != index {
             return Err(damaged("it is the checkpoint of another group or entry".to_owned()));
         }
@@ -148,7 +149,7 @@ impl Directory {
             contents,
             name,
             bytes,
-            synced: version > VERSION_1,
+            synced: frame.version > VERSION_1,
         })
     }
 

@@ -11,7 +11,7 @@ use super::{Head, Prepared, Reserve, Wal};
 use crate::error::Failure;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::{self, Header, Kind, Mark};
-use crate::store::{Class, Name};
+use crate::store::{Accounts, Class, Name};
 use crate::types::FileId;
 
 /// Time until the next attempt when there was no room for a file; it doubles …
@@ -27,6 +27,9 @@ const ZERO_BYTES: usize = 1 << 20;
 /// twice. In a slower log every sync counts, and the zeroes cost nothing that anybody waits for.
 const QUICK: Duration = Duration::from_millis(250);
 
+/// At most this often does the log go on in a new file only because something was erased: what is erased meanwhile goes together.
+const ERASE_EVERY: Duration = Duration::from_secs(10);
+
 /// Creates and recycles files.
 pub(crate) struct Keeper {
     files: Arc<dyn FileLayer>,
@@ -36,6 +39,14 @@ pub(crate) struct Keeper {
     /// A file that nothing needs, under its old name.
     spare: Option<FileId>,
     spare_bytes: Arc<AtomicU64>,
+    accounts: Accounts,
+    /// Files that were removed, which is not on the device yet.
+    removed: Vec<FileId>,
+    /// Files that could not be removed.
+    stuck: Vec<Name>,
+    /// What was erased when the log had to go on in another file the last time, and when it may have to again.
+    erased: FileId,
+    erase_at: Duration,
     /// When the last file was prepared.
     prepared: Option<Duration>,
     /// When to try again after a file could not be.
@@ -50,12 +61,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(files: Arc<dyn FileLayer>, dir: &Path, file_bytes: u64) -> Self {
+    pub(crate) fn new(files: Arc<dyn FileLayer>, dir: &Path, file_bytes: u64, accounts: Accounts) -> Self {
         Self {
             dir: dir.to_owned(),
             file_bytes,
             spare: None,
             spare_bytes: Arc::default(),
+            accounts,
+            removed: Vec::new(),
+            stuck: Vec::new(),
+            erased: FileId::NONE,
+            erase_at: Duration::ZERO,
             prepared: None,
             retry_at: Duration::ZERO,
             retry: RETRY,
@@ -85,23 +101,72 @@ impl Keeper {
         bytes == self.file_bytes
     }
 
-    /// Keeps a file that nothing needs for later, or removes it.
-    pub(crate) fn discard(&mut self, name: Name, bytes: u64) {
+    /// Keeps a file that nothing needs for later, or removes it: if it is one of those up to `erase_upto`, for certain.
+    pub(crate) fn discard(&mut self, name: Name, bytes: u64, erase_upto: FileId) {
         if let (Name::Wal(id), None) = (name, self.spare)
             && self.can_recycle(bytes)
+            && id > erase_upto
         {
+            self.accounts.leave(id);
             self.spare = Some(id);
             self.spare_bytes.store(bytes, Ordering::Relaxed);
             return;
         }
-        if let Err(error) = self.files.remove(&self.path(name)) {
-            tracing::warn!(file = %name, %error, "a file that is no longer needed cannot be removed; the next start tries again");
+        self.remove(name);
+    }
+
+    fn remove(&mut self, name: Name) {
+        if let Name::Wal(id) | Name::Segment(id) = name {
+            self.accounts.leave(id);
+            match self.files.remove(&self.path(name)) {
+                Ok(()) => self.removed.push(id),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.removed.push(id),
+                Err(error) => {
+                    tracing::warn!(file = %name, %error, "a file that is no longer needed cannot be removed; the next time that others go, and the next start, try again");
+                    self.stuck.push(name);
+                }
+            }
+        }
+    }
+
+    /// No name that was removed comes back.
+    fn sync_names(&mut self) -> io::Result<()> {
+        self.files.sync_dir(&self.dir)?;
+        self.accounts.left(self.removed.drain(..));
+        Ok(())
+    }
+
+    /// Has what is erased go from the files that nothing needs.
+    fn erase(&mut self, wal: &Wal, erase_upto: FileId) {
+        if let Some(spare) = self.spare.filter(|spare| *spare <= erase_upto) {
+            (self.spare, _) = (None, self.spare_bytes.swap(0, Ordering::Relaxed));
+            self.remove(Name::Wal(spare));
+        }
+        if erase_upto > FileId::NONE
+            && !self.removed.is_empty()
+            && let Err(source) = self.sync_names()
+        {
+            wal.stop(Failure {
+                operation: "sync",
+                path: self.dir.clone(),
+                source,
+            });
         }
     }
 
     /// A file of at least `bytes` under the name of `id`, that is on the device as a whole, and says that `in_use` was in use
-    /// before it. A `quick` log gets one whose room is only reserved.
-    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
+    /// before it. A `quick` log gets one whose room is only reserved. Of the files up to `erase_upto`, none is recycled.
+    pub(crate) fn prepare(
+        &mut self,
+        (id, erase_upto): (FileId, FileId),
+        bytes: u64,
+        in_use: FileId,
+        quick: bool,
+    ) -> io::Result<Prepared> {
+        if let Some(spare) = self.spare.filter(|spare| *spare <= erase_upto) {
+            (self.spare, _) = (None, self.spare_bytes.swap(0, Ordering::Relaxed));
+            self.remove(Name::Wal(spare));
+        }
         if self.spare.is_some() && bytes <= self.file_bytes {
             return self.recycle(id, in_use);
         }
@@ -119,15 +184,16 @@ impl Keeper {
         handle.fdatasync()?;
         self.files.rename(&self.path(Name::Wal(spare)), &path)?;
         self.spare = Some(id);
+        self.removed.push(spare);
         // Before this, a power loss brings the old name back, and with it a file that is in use is lost.
-        self.files.sync_dir(&self.dir)?;
+        self.sync_names()?;
         self.spare = None;
         self.spare_bytes.store(0, Ordering::Relaxed);
         let bytes = self.file_bytes;
         Ok(Prepared { id, handle, bytes })
     }
 
-    fn create(&self, id: FileId, path: &Path, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
+    fn create(&mut self, id: FileId, path: &Path, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
         let handle = self.files.create(path)?;
         // First, so that a device without room is not filled with zeroes to find that out.
         let reserved = reserve_room(&*handle, bytes)?;
@@ -136,7 +202,7 @@ impl Keeper {
         }
         write_reserved(&*handle, id, in_use)?;
         handle.fdatasync()?;
-        self.files.sync_dir(&self.dir)?;
+        self.sync_names()?;
         Ok(Prepared { id, handle, bytes })
     }
 
@@ -155,8 +221,13 @@ impl Keeper {
             self.tidy(wal);
             tidied();
         }
+        if chore.roll {
+            self.go_on(wal);
+        }
         if let Some(bytes) = chore.prepare {
             self.try_prepare(wal, bytes);
+            // With the name of the new file, those are gone for good that went before.
+            tidied();
         }
         if chore.reserve && self.reserve.make().is_err() {
             self.reserve_at = wal.clock.now() + RETRY_MAX;
@@ -189,6 +260,17 @@ impl Keeper {
         true
     }
 
+    /// Has the log go on in the next file, so that what is erased can go with this one.
+    fn go_on(&mut self, wal: &Wal) {
+        let mut head = wal.head();
+        if head.file() > self.erased {
+            self.erased = head.erase_upto();
+            self.erase_at = wal.clock.now() + ERASE_EVERY;
+        }
+        let start = head.roll();
+        wal.push(&mut head, start.into_iter().collect(), true, None);
+    }
+
     fn set_full(&mut self, wal: &Wal, error: &io::Error) {
         if !wal.full.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, dir = %self.dir.display(), "no room for the next file of the log; trying again until there is");
@@ -210,11 +292,17 @@ impl Keeper {
         let put_back = wal.head().take_next();
         if let Some(next) = put_back {
             wal.frames.accounts.remove(next.id);
-            self.discard(Name::Wal(next.id), next.bytes);
+            let erase_upto = wal.head().erase_upto();
+            self.discard(Name::Wal(next.id), next.bytes, erase_upto);
         }
         let since = |prepared| wal.clock.now().saturating_sub(prepared);
         let quick = self.prepared.is_some_and(|prepared| since(prepared) < QUICK);
-        let next = self.prepare(wal.next_file_id()?, bytes, wal.durable_file(), quick)?;
+        // Together: a file of an id that an erasure does not know has to be made without what it erases.
+        let id = {
+            let head = wal.head();
+            (wal.next_file_id()?, head.erase_upto())
+        };
+        let next = self.prepare(id, bytes, wal.durable_file(), quick)?;
         self.prepared = Some(wal.clock.now());
         wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
@@ -226,7 +314,7 @@ impl Keeper {
 
     fn tidy(&mut self, wal: &Wal) {
         // In this order: what comes later is needed later.
-        let replay_from = wal.replay_from();
+        let (replay_from, erase_upto) = (wal.replay_from(), wal.head().erase_upto());
         let free = wal.frames.accounts.take_free(replay_from);
         if !free.is_empty() {
             // There may be room now.
@@ -238,8 +326,12 @@ impl Keeper {
                 Class::Wal => Name::Wal(id),
                 Class::Segment => Name::Segment(id),
             };
-            self.discard(name, account.bytes);
+            self.discard(name, account.bytes, erase_upto);
         }
+        for name in std::mem::take(&mut self.stuck) {
+            self.remove(name);
+        }
+        self.erase(wal, erase_upto);
     }
 
     /// Waits for something to do; not if the log is closed.
@@ -272,6 +364,7 @@ impl Keeper {
         Chore {
             tidy: head.tidy,
             prepare: due.then(|| self.wanted_bytes(head)),
+            roll: self.roll_due(wal, head).is_some_and(|due| due <= now),
             reserve: self.reserve_due(head).is_some_and(|due| due <= now),
         }
     }
@@ -287,7 +380,23 @@ impl Keeper {
 
     /// When there is something to do, if nothing else comes.
     pub(super) fn retry_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
-        self.file_due(wal, head).into_iter().chain(self.reserve_due(head)).min()
+        let due = [
+            self.file_due(wal, head),
+            self.reserve_due(head),
+            self.roll_due(wal, head),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// When the log is to go on in the next file because something was erased.
+    fn roll_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
+        // What room there is on a full device is for entries that free some.
+        let can = head.has_next() && !wal.full.load(Ordering::Relaxed);
+        if !can || !head.holds_erased(wal.durable_file()) {
+            return None;
+        }
+        let under_way = head.file() <= self.erased || self.erased == head.erase_upto();
+        Some(if under_way { Duration::ZERO } else { self.erase_at })
     }
 
     /// When the next file is to be prepared, if it is missing.
@@ -356,11 +465,13 @@ struct Chore {
     tidy: bool,
     /// Bytes of the file to be prepared.
     prepare: Option<u64>,
+    /// Whether the log is to go on in the next file.
+    roll: bool,
     reserve: bool,
 }
 
 impl Chore {
     fn is_any(&self) -> bool {
-        self.tidy || self.prepare.is_some() || self.reserve
+        self.tidy || self.prepare.is_some() || self.roll || self.reserve
     }
 }

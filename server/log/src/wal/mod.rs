@@ -270,9 +270,26 @@ impl Wal {
         }
     }
 
+    /// All files that there are now are to go, and none of them is recycled; returns the last of them. The bytes of
+    /// what is erased from here on are in no other.
+    pub(crate) fn begin_erasure(&self) -> FileId {
+        let mut head = self.head();
+        // Under the lock that the keeper holds while it takes an id and looks what it may recycle.
+        let upto = self.last_file();
+        head.erase(upto);
+        head.tidy = true;
+        drop(head);
+        self.wake_keeper();
+        upto
+    }
+
     /// The highest id that a file has had.
     pub(crate) fn last_file_id(&self) -> u64 {
-        u64::from(self.file_ids.load(Ordering::Relaxed))
+        u64::from(self.last_file().0)
+    }
+
+    pub(crate) fn last_file(&self) -> FileId {
+        FileId(self.file_ids.load(Ordering::Relaxed))
     }
 
     /// The first file that has to stay. Votes and purges of all groups are in the first frame of every file, but as long as

@@ -136,12 +136,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Has what is erased go from the files that nothing needs.
-    fn erase(&mut self, wal: &Wal, erase_upto: FileId) {
-        if let Some(spare) = self.spare.filter(|spare| *spare <= erase_upto) {
-            (self.spare, _) = (None, self.spare_bytes.swap(0, Ordering::Relaxed));
-            self.remove(Name::Wal(spare));
-        }
+    /// If something was erased, has the names go for good that were removed. (A file that waits to be recycled goes when the
+    /// next one is prepared, as the log then goes on in another.)
+    fn settle_names(&mut self, wal: &Wal, erase_upto: FileId) {
         if erase_upto > FileId::NONE
             && !self.removed.is_empty()
             && let Err(source) = self.sync_names()
@@ -331,7 +328,7 @@ impl Keeper {
         for name in std::mem::take(&mut self.stuck) {
             self.remove(name);
         }
-        self.erase(wal, erase_upto);
+        self.settle_names(wal, erase_upto);
     }
 
     /// Waits for something to do; not if the log is closed.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
-use boltq_log::testing::SimFiles;
+use boltq_log::testing::{HangingFiles, SimFiles};
 use boltq_log::{AppendError, Erasures, ExportedRun, GroupLog, Log, LogConfig, OpenError, ReadError, Steps};
 
 use crate::common::*;
@@ -121,6 +121,8 @@ impl Node {
     /// All is complete, nothing of what was erased is there, and the rest is, here and after a start.
     fn check_erased(&self) {
         assert!(!secrets(&self.files).contains(&ERASED), "{:?}", names(&self.files));
+        let after_power_loss = self.files.after_kill().lose_unsynced();
+        assert!(!secrets(&after_power_loss).contains(&ERASED), "it comes back");
         self.check();
         let node = Self::open(&self.files.after_kill()).unwrap();
         for (group, model, last) in &self.models {
@@ -249,34 +251,49 @@ fn the_bytes_go_from_a_segment_and_from_no_other() {
 
 /// What a file was before it was recycled stands behind its end.
 #[test]
-fn the_bytes_go_from_files_that_were_recycled() {
-    let mut node = Node::open(&SimFiles::new()).unwrap();
-    node.commit(&three());
-    fill(&mut node, 0, 8);
-    node.commit(&Plan::place(9, 1, vec![secret(4, 4)]));
-    node.commit(&Plan::erase(7, 2));
-    // The same bytes once more, in a record that is freed and whose file is recycled.
-    let mut copy = Node::open(&SimFiles::new()).unwrap();
-    copy.commit(&three());
-    copy.commit(&Plan::free(7, 1, 1));
-    copy.commit(&Plan::free(7, 3, 1));
-    for _ in 0..3 {
-        fill(&mut copy, 0, 8);
-        let (_, model, _) = &copy.models[0];
-        let freed: Vec<u64> = model
-            .live
-            .keys()
-            .filter(|(stream, _)| *stream == 8)
-            .map(|(_, seq)| *seq)
-            .collect();
-        copy.commit(&Plan::free(8, freed[0], freed.len() as u64));
-        copy.checkpoint(0);
-    }
-    copy.commit(&Plan::erase(7, 2));
-    for mut node in [node, copy] {
+fn the_bytes_go_from_files_that_wait_to_be_recycled_or_were() {
+    let mut recycled = 0;
+    for records in 0..30 {
+        let mut node = Node::open(&SimFiles::new()).unwrap();
+        // The same bytes as later, in a file that nothing needs.
+        for n in 1..=10 {
+            node.commit(&Plan::place(6, n, vec![secret(2_000, 4_000)]));
+        }
+        node.commit(&Plan::place(5, 1, vec![secret(ERASED, 40)]));
+        node.commit(&Plan::free(5, 1, 1));
+        node.commit(&Plan::free(6, 1, 10));
+        fill(&mut node, 0, 8);
+        node.commit(&Plan::free(8, 1, 18));
+        node.checkpoint(0);
+        for n in 0..records {
+            node.commit(&Plan::place(9, n + 1, vec![secret(2_000, 4_000)]));
+        }
+        recycled += u32::from(secrets(&node.files).contains(&ERASED));
+        node.commit(&three());
+        node.commit(&Plan::erase(7, 2));
         node.finish();
         node.check_erased();
     }
+    assert!(recycled > 5, "the bytes were never in a file that was recycled");
+}
+
+#[test]
+fn a_purge_that_comes_after_the_log_went_on_is_enough() {
+    let mut node = Node::open(&SimFiles::new()).unwrap();
+    node.commit(&three());
+    node.commit(&Plan::erase(7, 2));
+    let state = b"state".as_slice().into();
+    let group = node.group();
+    group
+        .write_checkpoint(group.capture(), id(1, 2), b"meta", state)
+        .unwrap();
+    // The first frame of the next file says that the entries are needed.
+    node.run();
+    group.purge(id(1, 2));
+    node.run();
+    assert_eq!(group.erasures().purge_upto, None);
+    node.finish();
+    node.check_erased();
 }
 
 /// The leader before proposed the same, and its entry was replaced.
@@ -413,19 +430,12 @@ fn many_erasures_do_not_need_a_file_each() {
     node.check();
 }
 
-/// With threads, as a server has it: what is wanted is done until it is complete.
-#[test]
-fn with_threads_an_erasure_comes_to_an_end_while_others_write() {
-    let files = SimFiles::new();
-    let log = open(&files).unwrap();
-    let group = log.group(GROUP);
-    commit(&group, 1, &three());
-    commit(&group, 2, &Plan::erase(7, 2));
-    let waiting = waiter(&group);
-    let mut last = 2;
+/// Writes, and does what erasures want, until they are complete.
+fn finish_with_threads(group: &GroupLog, mut last: u64) {
+    let waiting = waiter(group);
     eventually("the erasure", || {
         last += 1;
-        commit(&group, last, &Plan::place(8, last, vec![secret(last, 500)]));
+        commit(group, last, &Plan::place(20, last, vec![secret(last, 500)]));
         let wanted = group.erasures();
         if wanted.wants_checkpoint {
             let state = b"state".as_slice().into();
@@ -438,6 +448,56 @@ fn with_threads_an_erasure_comes_to_an_end_while_others_write() {
         }
         waiting.try_recv().is_ok_and(|outcome| outcome.is_ok())
     });
+}
+
+#[test]
+fn with_threads_an_erasure_comes_to_an_end_while_others_write() {
+    let files = SimFiles::new();
+    let log = open(&files).unwrap();
+    let group = log.group(GROUP);
+    commit(&group, 1, &three());
+    commit(&group, 2, &Plan::erase(7, 2));
+    finish_with_threads(&group, 2);
     assert!(!secrets(&files).contains(&ERASED));
+    assert_eq!(read_one(&group, 7, 3).unwrap(), secret(2, 40));
+}
+
+/// Its bytes were read before, and are in a segment that has no name yet.
+#[test]
+fn what_is_erased_while_it_is_copied_goes_from_the_copy_too() {
+    let files = SimFiles::new();
+    let hanging = HangingFiles::new(Arc::new(files.clone()));
+    let all = LogConfig {
+        compaction_threshold: 0,
+        ..config()
+    };
+    let log = Log::open(all, Arc::new(hanging.clone())).unwrap();
+    let group = log.group(GROUP);
+    commit(&group, 1, &three());
+    commit(&group, 2, &Plan::place(9, 1, vec![secret(ERASED + 1, 10)]));
+    for n in 1..=20 {
+        commit(&group, 2 + n, &Plan::place(8, n, vec![secret(2_000, 4_000)]));
+    }
+    commit(&group, 23, &Plan::free(8, 1, 20));
+    let hang = hanging.hang_at("seg-");
+    checkpoint(&group, 23);
+    eventually("a copy", || hang.waiting() > 0);
+    // One beside others, and one whose row is gone with it.
+    commit(&group, 24, &Plan::erase(7, 2));
+    commit(&group, 25, &Plan::erase(9, 1));
+    drop(hang);
+    eventually("the copy", || {
+        let copies = names(&files)
+            .into_iter()
+            .filter(|name| name.starts_with("seg-") && name.ends_with(".log"));
+        copies.count() > 0
+    });
+    finish_with_threads(&group, 25);
+    let left = secrets(&files);
+    assert!(
+        !left.contains(&ERASED) && !left.contains(&(ERASED + 1)),
+        "{:?}",
+        names(&files)
+    );
     assert_eq!(read_one(&group, 7, 3).unwrap(), secret(2, 40));
 }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 const RECORDS: u32 = 10;
 const TOGETHER: u64 = 500;
 /// Bytes of a record, its length included.
-const RECORD_BYTES: u32 = 150;
+const RECORD_BYTES: u32 = 50;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

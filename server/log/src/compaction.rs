@@ -284,7 +284,13 @@ fn write(plane: &Plane, disk: &Disk, id: FileId, copies: &[Copy]) -> io::Result<
         Ok(written)
     });
     let (copied, length) = written.inspect_err(|_| {
-        let _ = disk.files.remove(&tmp);
+        if disk
+            .files
+            .remove(&tmp)
+            .is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        {
+            disk.frames.accounts.leave(id);
+        }
     })?;
     Ok((
         copied,

@@ -9,7 +9,7 @@
 //!
 //! What is still wanted in them is copied by compaction, whatever its share: WAL files become sorted segments, each once. Then
 //! the files wait for what they wait for otherwise: for checkpoints that do not refer to them, and for groups to purge their
-//! entries. The log does neither by itself, it says what is missing ([`Erasures`]). When the last of the files is gone from
+//! entries. The log does neither by itself, it says what is missing ([`ErasureProgress`]). When the last of the files is gone from
 //! the directory, and its name cannot come back after a power loss, the erasure is complete.
 //!
 //! A crash loses nothing of this: as long as an erasure is not complete, it is in the newest checkpoint, or the
@@ -36,7 +36,7 @@ use crate::wal::Completion;
 
 /// How far a group is with erasing, see [`GroupLog::erasures`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Erasures {
+pub struct ErasureProgress {
     /// Records of the group that were erased and whose bytes may still be in files of this node, and states that were installed.
     pub pending: usize,
     /// Entries of this group up to here have to be purged, for an erasure in whichever group.
@@ -88,6 +88,10 @@ struct Waiting {
     done: Completion,
 }
 
+/// What is wanted of a segment, and which erasures want it, in segments up to a file.
+type Wanted = BTreeMap<(GroupId, Option<(StreamId, u64)>), Vec<(u64, FileId)>>;
+
+/// The erasures of each group that are not complete.
 type Pending = Vec<(Arc<Group>, Vec<(u64, Erasure)>)>;
 
 impl Erasing {
@@ -184,7 +188,7 @@ fn find_holders(disk: &Disk, pending: &Pending, holders: &mut Holders) -> io::Re
     let Some(upto) = wanted.iter().map(|(_, _, erasure)| erasure.segments_upto).max() else {
         return Ok(());
     };
-    let mut records: BTreeMap<(GroupId, Option<(StreamId, u64)>), Vec<(u64, FileId)>> = BTreeMap::new();
+    let mut records = Wanted::new();
     let mut found = Holders::new();
     for (group, number, erasure) in &wanted {
         let of_record = records.entry((*group, erasure.record)).or_default();
@@ -238,9 +242,9 @@ impl GroupLog {
     /// How far the erasures are that were placed, see [`boltq_core::StorageEffect::Erased`], and what they wait for. To be
     /// looked at by every group of the log from time to time: files are shared by all of them. What is asked for may take
     /// several rounds, as compaction goes on in between. In memory mode there is nothing to wait for: bytes go with their entries.
-    pub fn erasures(&self) -> Erasures {
+    pub fn erasures(&self) -> ErasureProgress {
         let Store::Disk(disk) = &self.plane().store else {
-            return Erasures::default();
+            return ErasureProgress::default();
         };
         let saved = self.group.saved.lock();
         let raft = self.group.raft.lock();
@@ -255,7 +259,7 @@ impl GroupLog {
             let held = disk.frames.accounts.held_by_checkpoints(&saved.files);
             held.iter().any(|(id, account)| doomed.has(*id, account))
         };
-        Erasures {
+        ErasureProgress {
             pending,
             purge_upto,
             wants_checkpoint: is_behind || is_held || refers(),

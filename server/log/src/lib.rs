@@ -56,7 +56,7 @@ mod wal;
 
 pub use checkpoint::Capture;
 pub use config::{ENTRY_BYTES_MAX, LogConfig, Storage, SyncPolicy, WAL_FILE_BYTES_MAX, WAL_FILE_BYTES_MIN};
-pub use erasing::Erasures;
+pub use erasing::ErasureProgress;
 pub use error::{AppendError, CheckpointError, ConfigError, Failure, InstallError, OpenError, PlaceError, ReadError};
 pub use export::{Export, ExportedRun};
 pub use files::{FileLayer, OsFiles};

@@ -39,6 +39,8 @@ pub(super) struct Recovered {
     pub(super) segments: BTreeMap<FileId, Length>,
     pub(super) replay: Replay,
     pub(super) read: Read,
+    /// Half-written segments that cannot be removed.
+    pub(super) leaving: Vec<FileId>,
 }
 
 impl Recovered {
@@ -55,6 +57,7 @@ impl Recovered {
             segments,
             replay,
             read,
+            leaving,
         } = self;
         let (files, dir) = (Arc::clone(&directory.files), directory.path.clone());
         let frames = Arc::new(DiskFrames {
@@ -63,6 +66,7 @@ impl Recovered {
             accounts: Accounts::default(),
         });
         let accounts = frames.accounts.clone();
+        leaving.into_iter().for_each(|id| accounts.leave(id));
         let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes, accounts);
         keeper.reserve().found(directory.reserve_bytes);
         open_accounts(&directory, &read, &segments, &frames.accounts);

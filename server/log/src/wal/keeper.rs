@@ -1,5 +1,7 @@
 //! Preparing the next file, and removing or recycling those that nothing needs: on a thread of its own, or in steps.
 
+mod erasing;
+
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::payload::encode_reserved;
+use super::room::{fill, is_out_of_handles, is_out_of_room, reserve_room};
 use super::{Head, Prepared, Reserve, Wal};
 use crate::error::Failure;
 use crate::files::{FileLayer, LogFile};
@@ -20,15 +23,10 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Time until the next attempt when the process had too many files open. They may go at any time, and appends wait.
 const RETRY_HANDLES: Duration = Duration::from_millis(50);
-/// Zeroes that are written at once.
-const ZERO_BYTES: usize = 1 << 20;
 /// A log that fills a file in less than this is bound by the bytes that reach the device, and gets files whose room is only
 /// reserved. Syncs into those take longer, as each also says what was written, but they cover much, and no byte is written
 /// twice. In a slower log every sync counts, and the zeroes cost nothing that anybody waits for.
 const QUICK: Duration = Duration::from_millis(250);
-
-/// At most this often does the log go on in a new file only because something was erased: what is erased meanwhile goes together.
-const ERASE_EVERY: Duration = Duration::from_secs(10);
 
 /// Creates and recycles files.
 pub(crate) struct Keeper {
@@ -119,12 +117,11 @@ impl Keeper {
         if let Name::Wal(id) | Name::Segment(id) = name {
             self.accounts.leave(id);
             match self.files.remove(&self.path(name)) {
-                Ok(()) => self.removed.push(id),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.removed.push(id),
-                Err(error) => {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(file = %name, %error, "a file that is no longer needed cannot be removed; the next time that others go, and the next start, try again");
                     self.stuck.push(name);
                 }
+                Ok(()) | Err(_) => self.removed.push(id),
             }
         }
     }
@@ -134,21 +131,6 @@ impl Keeper {
         self.files.sync_dir(&self.dir)?;
         self.accounts.left(self.removed.drain(..));
         Ok(())
-    }
-
-    /// If something was erased, has the names go for good that were removed. (A file that waits to be recycled goes when the
-    /// next one is prepared, as the log then goes on in another.)
-    fn settle_names(&mut self, wal: &Wal, erase_upto: FileId) {
-        if erase_upto > FileId::NONE
-            && !self.removed.is_empty()
-            && let Err(source) = self.sync_names()
-        {
-            wal.stop(Failure {
-                operation: "sync",
-                path: self.dir.clone(),
-                source,
-            });
-        }
     }
 
     /// A file of at least `bytes` under the name of `id`, that is on the device as a whole, and says that `in_use` was in use
@@ -255,17 +237,6 @@ impl Keeper {
         (self.out_of_handles, self.retry) = (false, RETRY);
         wal.prepared.notify_all();
         true
-    }
-
-    /// Has the log go on in the next file, so that what is erased can go with this one.
-    fn go_on(&mut self, wal: &Wal) {
-        let mut head = wal.head();
-        if head.file() > self.erased {
-            self.erased = head.erase_upto();
-            self.erase_at = wal.clock.now() + ERASE_EVERY;
-        }
-        let start = head.roll();
-        wal.push(&mut head, start.into_iter().collect(), true, None);
     }
 
     fn set_full(&mut self, wal: &Wal, error: &io::Error) {
@@ -385,17 +356,6 @@ impl Keeper {
         due.into_iter().flatten().min()
     }
 
-    /// When the log is to go on in the next file because something was erased.
-    fn roll_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
-        // What room there is on a full device is for entries that free some.
-        let can = head.has_next() && !wal.full.load(Ordering::Relaxed);
-        if !can || !head.holds_erased(wal.durable_file()) {
-            return None;
-        }
-        let under_way = head.file() <= self.erased || self.erased == head.erase_upto();
-        Some(if under_way { Duration::ZERO } else { self.erase_at })
-    }
-
     /// When the next file is to be prepared, if it is missing.
     fn file_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
         let there = head.has_next() && head.next_fits(self.wanted_bytes(head));
@@ -407,27 +367,6 @@ impl Keeper {
     /// When the reserve is to be made, if it is missing: after the next file.
     fn reserve_due(&self, head: &Head) -> Option<Duration> {
         (head.has_next() && !self.reserve.is_there()).then_some(self.reserve_at)
-    }
-}
-
-/// Whether there is no room on the device, or none for this user.
-pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Whether this process, or the system, has too many files open.
-fn is_out_of_handles(error: &io::Error) -> bool {
-    const HANDLES: [rustix::io::Errno; 2] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-    HANDLES
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// Reserves room for `bytes`; returns whether the file system can do that.
-pub(crate) fn reserve_room(handle: &dyn LogFile, bytes: u64) -> io::Result<bool> {
-    match handle.allocate(bytes) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
-        outcome => outcome.map(|()| true),
     }
 }
 
@@ -443,18 +382,6 @@ fn write_reserved(handle: &dyn LogFile, id: FileId, in_use: FileId) -> io::Resul
     let payload_bytes = u32::try_from(payload.len()).map_err(io::Error::other)?;
     let header = frame::encode(&header, payload_bytes, frame::payload_crc(&[&payload]));
     handle.pwritev(&mut [IoSlice::new(&header), IoSlice::new(&payload)], 0)
-}
-
-/// Writes zeroes up to `bytes`.
-pub(super) fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
-    let zeroes = vec![0; ZERO_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let step = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(ZERO_BYTES);
-        handle.pwritev(&mut [IoSlice::new(&zeroes[..step])], at)?;
-        at += step as u64;
-    }
-    Ok(())
 }
 
 #[derive(Default)]

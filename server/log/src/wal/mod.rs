@@ -18,6 +18,7 @@ mod keeper;
 mod outgoing;
 pub(crate) mod payload;
 mod reserve;
+mod room;
 mod stall;
 mod writer;
 
@@ -38,10 +39,11 @@ use crate::store::DiskFrames;
 use crate::types::{FileId, Space};
 
 pub(crate) use head::{Head, Prepared, start_bytes};
-pub(crate) use keeper::{Keeper, is_out_of_room, reserve_room};
+pub(crate) use keeper::Keeper;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use payload::{ENTRY_PREFIX_BYTES, INDEX_MAX, VOTE_BYTES_MAX};
 pub(crate) use reserve::{RESERVE_NAME, Reserve};
+pub(crate) use room::{is_out_of_room, reserve_room};
 use stall::Since;
 use writer::Writer;
 
@@ -268,19 +270,6 @@ impl Wal {
                 self.chores.notify_one();
             }
         }
-    }
-
-    /// All files that there are now are to go, and none of them is recycled; returns the last of them. The bytes of
-    /// what is erased from here on are in no other.
-    pub(crate) fn begin_erasure(&self) -> FileId {
-        let mut head = self.head();
-        // Under the lock that the keeper holds while it takes an id and looks what it may recycle.
-        let upto = self.last_file();
-        head.erase(upto);
-        head.tidy = true;
-        drop(head);
-        self.wake_keeper();
-        upto
     }
 
     /// The highest id that a file has had.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::{HangingFiles, SimFiles};
-use boltq_log::{AppendError, Erasures, ExportedRun, GroupLog, Log, LogConfig, OpenError, ReadError, Steps};
+use boltq_log::{AppendError, ErasureProgress, ExportedRun, GroupLog, Log, LogConfig, OpenError, ReadError, Steps};
 
 use crate::common::*;
 
@@ -376,7 +376,7 @@ fn a_group_that_had_nothing_has_nothing_to_erase_after_an_install() {
     };
     install.add(&run).unwrap();
     install.commit(id(1, 5), b"meta", b"state").unwrap();
-    assert_eq!(node.group().erasures(), Erasures::default());
+    assert_eq!(node.group().erasures(), ErasureProgress::default());
 }
 
 fn waiter(group: &GroupLog) -> Receiver<Result<(), AppendError>> {
@@ -425,7 +425,7 @@ fn many_erasures_do_not_need_a_file_each() {
     }
     let usage = node.log.usage();
     assert_eq!(usage.erasures, 100);
-    assert!(usage.wal_bytes < file_bytes + (5 * 64 << 10), "{usage:?}");
+    assert!(usage.wal_bytes < file_bytes + 5 * (64 << 10), "{usage:?}");
     node.finish();
     node.check();
 }

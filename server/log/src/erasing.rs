@@ -10,7 +10,11 @@
 //! What is still wanted in them is copied by compaction, whatever its share: WAL files become sorted segments, each once. Then
 //! the files wait for what they wait for otherwise: for checkpoints that do not refer to them, and for groups to purge their
 //! entries. The log does neither by itself, it says what is missing ([`ErasureProgress`]). When the last of the files is gone from
-//! the directory, and its name cannot come back after a power loss, the erasure is complete.
+//! the directory, and its name cannot come back after a power loss, the erasure is complete. (What a device keeps of blocks that
+//! the file system has given up is out of reach from here.)
+//!
+//! So the plane looks at [`GroupLog::erasures`] of each group from time to time, writes a checkpoint if one is wanted, purges
+//! as far as is asked for and can be, and is told by [`GroupLog::when_erased`].
 //!
 //! A crash loses nothing of this: as long as an erasure is not complete, it is in the newest checkpoint, or the
 //! entry that it came with is replayed; for that entry was in one of the files that have to go.
@@ -30,7 +34,7 @@ use crate::group::{Group, GroupLog};
 use crate::index::Erasure;
 use crate::log::{Disk, Plane, Store};
 use crate::segment::{self, SegmentError};
-use crate::store::{Account, Class};
+use crate::store::{Account, Class, Name};
 use crate::types::FileId;
 use crate::wal::Completion;
 
@@ -39,7 +43,8 @@ use crate::wal::Completion;
 pub struct ErasureProgress {
     /// Records of the group that were erased and whose bytes may still be in files of this node, and states that were installed.
     pub pending: usize,
-    /// Entries of this group up to here have to be purged, for an erasure in whichever group.
+    /// Entries of this group up to here have to be purged, for an erasure in whichever group. It can be one that is not there
+    /// any more, after a tail was cut off: then what comes next.
     pub purge_upto: Option<LogIndex>,
     /// A checkpoint of this group has to be written, for an erasure in whichever group: the newest refers to files that have
     /// to go, or does not make up for entries that have to be purged.
@@ -199,7 +204,14 @@ fn find_holders(disk: &Disk, pending: &Pending, holders: &mut Holders) -> io::Re
         if account.class != Class::Segment || id > upto {
             continue;
         }
-        for run in runs(disk, id)? {
+        let Some(runs) = runs(disk, id)? else {
+            // Nobody knows what is in it, so it goes.
+            for (group, number, _) in wanted.iter().filter(|(_, _, erasure)| id <= erasure.segments_upto) {
+                found.entry((*group, *number)).or_default().push(id);
+            }
+            continue;
+        };
+        for run in runs {
             let first = (run.group, Some((run.stream, run.first)));
             let end = (
                 run.group,
@@ -221,19 +233,19 @@ fn find_holders(disk: &Disk, pending: &Pending, holders: &mut Holders) -> io::Re
     Ok(())
 }
 
-/// What is in a segment; nothing if it is gone by now.
-fn runs(disk: &Disk, id: FileId) -> io::Result<Vec<segment::Run>> {
+/// What is in a segment: nothing if it is gone by now, and none if its end is damaged.
+fn runs(disk: &Disk, id: FileId) -> io::Result<Option<Vec<segment::Run>>> {
     let handle = match disk.frames.handles.get(id, Class::Segment) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
         outcome => outcome?,
     };
     match segment::read_end(&handle, id) {
-        Ok((_, runs)) => Ok(runs),
+        Ok((_, runs)) => Ok(Some(runs)),
         Err(SegmentError::Io(error)) => Err(error),
         Err(SegmentError::Damaged { offset, why }) => {
-            let path = disk.frames.handles.path(crate::store::Name::Segment(id));
-            let what = format!("{} is damaged at offset {offset}: {why}", path.display());
-            Err(io::Error::other(what))
+            let file = disk.frames.handles.path(Name::Segment(id));
+            tracing::error!(file = %file.display(), offset, why, "a segment is damaged, and is rewritten as far as it can be read");
+            Ok(None)
         }
     }
 }
@@ -253,7 +265,6 @@ impl GroupLog {
         let purge_upto = raft.table.last_upto(upto);
         let applied = saved.checkpoint.as_ref().map(|checkpoint| checkpoint.applied.index);
         let is_behind = purge_upto.is_some_and(|purge_upto| applied.is_none_or(|applied| applied < purge_upto));
-        let is_held = purge_upto.is_none() && raft.table.needed_from().is_some_and(|file| file <= upto);
         let doomed = disk.erasing.doomed();
         let refers = || {
             let held = disk.frames.accounts.held_by_checkpoints(&saved.files);
@@ -262,7 +273,7 @@ impl GroupLog {
         ErasureProgress {
             pending,
             purge_upto,
-            wants_checkpoint: is_behind || is_held || refers(),
+            wants_checkpoint: is_behind || refers(),
         }
     }
 

@@ -196,7 +196,7 @@ pub(crate) fn decode(payload: &[u8], erasing: bool) -> Result<Contents, DecodeEr
         }
     }
     if erasing {
-        index.erasures = read_erasures(&mut reader, &index)?;
+        index.erasures = read_erasures(&mut reader, &index, next_file)?;
     }
     if !reader.is_empty() {
         return Err(DecodeError::Invalid {
@@ -250,7 +250,7 @@ fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<Vec<R
     Ok(rows)
 }
 
-fn read_erasures(reader: &mut Reader<'_>, index: &StreamIndex) -> Result<Erasures, DecodeError> {
+fn read_erasures(reader: &mut Reader<'_>, index: &StreamIndex, next_file: u64) -> Result<Erasures, DecodeError> {
     let mut erasures = Erasures::default();
     for _ in 0..reader.count(16, "erased records")? {
         let (stream, seq) = (StreamId(reader.u64("stream")?), reader.u64("sequence")?);
@@ -272,10 +272,17 @@ fn read_erasures(reader: &mut Reader<'_>, index: &StreamIndex) -> Result<Erasure
                 });
             }
         };
+        let (wal_upto, segments_upto) = (read_file(reader)?, read_file(reader)?);
+        if u64::from(wal_upto.max(segments_upto).0) >= next_file {
+            return Err(DecodeError::Invalid {
+                what: "erasure",
+                why: "it is of files that there were not yet",
+            });
+        }
         erasures.begin(Erasure {
             record,
-            wal_upto: read_file(reader)?,
-            segments_upto: read_file(reader)?,
+            wal_upto,
+            segments_upto,
         });
     }
     Ok(erasures)
@@ -360,13 +367,20 @@ mod tests {
     }
 
     #[test]
-    fn erasures_come_back_and_those_of_no_record_are_refused() {
+    fn erasures_come_back_and_those_of_no_record_or_no_file_are_refused() {
         let bytes = payload(erasures());
         assert_eq!(decode(&bytes, true).unwrap().index.erasures, erasures());
         assert!(decode(&bytes, false).is_err(), "there are bytes after its end");
         let mut other = erasures();
         other.mark(StreamId(2), 1);
         assert!(decode(&payload(other), true).is_err());
+        let mut other = erasures();
+        other.begin(Erasure {
+            record: None,
+            wal_upto: FileId(9),
+            segments_upto: FileId(1),
+        });
+        assert!(decode(&payload(other), true).is_err(), "the next file is 9");
     }
 
     proptest! {

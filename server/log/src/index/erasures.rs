@@ -62,7 +62,7 @@ impl Erasures {
 
     /// Those of the sequences from `first` to `end` that are marked.
     pub(crate) fn marked(&self, stream: StreamId, first: u64, end: u64) -> Vec<u64> {
-        if self.marks.is_empty() {
+        if self.marks.is_empty() || first > end {
             return Vec::new();
         }
         let marks = self.marks.range((stream, first)..(stream, end));
@@ -71,15 +71,6 @@ impl Erasures {
 
     pub(crate) fn unmark(&mut self, stream: StreamId, seq: u64) {
         self.marks.remove(&(stream, seq));
-    }
-
-    /// Forgets those marks of a stream that are not to be kept.
-    pub(super) fn retain(&mut self, stream: StreamId, keep: impl Fn(u64) -> bool) {
-        for seq in self.marked(stream, 0, u64::MAX) {
-            if !keep(seq) {
-                self.unmark(stream, seq);
-            }
-        }
     }
 
     pub(crate) fn begin(&mut self, erasure: Erasure) {

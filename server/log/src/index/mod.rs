@@ -95,16 +95,26 @@ impl StreamIndex {
         let Some(entry) = self.streams.get_mut(stream) else {
             return if count == 0 { Ok(()) } else { Err(NotPlaced) };
         };
+        let end = first.0.saturating_add(count);
+        // Those of the rows that may go; nothing is looked up if there are none at all.
+        let marked = match self.erasures.marks().len() {
+            0 => Vec::new(),
+            _ => {
+                let from = entry.find(first).map_or(first.0, |row| row.first);
+                let end = entry.find(Seq(end.saturating_sub(1))).map_or(end, Row::end);
+                self.erasures.marked(stream, from, end)
+            }
+        };
         let before = entry.len();
         let outcome = entry.free(first, count, changes);
         self.rows = self.rows - before + entry.len();
         if entry.len() == 0 {
             self.streams.remove(stream);
         }
-        if !self.erasures.is_empty() {
-            let rows = self.streams.get(stream);
-            let keep = |seq| rows.is_some_and(|rows| rows.find(Seq(seq)).is_some());
-            self.erasures.retain(stream, keep);
+        for seq in marked {
+            if self.find(stream, Seq(seq)).is_none() {
+                self.erasures.unmark(stream, seq);
+            }
         }
         outcome
     }

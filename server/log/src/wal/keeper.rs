@@ -142,8 +142,8 @@ impl Keeper {
         in_use: FileId,
         quick: bool,
     ) -> io::Result<Prepared> {
-        if let Some(spare) = self.spare.filter(|spare| *spare <= erase_upto) {
-            (self.spare, _) = (None, self.spare_bytes.swap(0, Ordering::Relaxed));
+        if let Some(spare) = self.spare.take_if(|spare| *spare <= erase_upto) {
+            self.spare_bytes.store(0, Ordering::Relaxed);
             self.remove(Name::Wal(spare));
         }
         if self.spare.is_some() && bytes <= self.file_bytes {

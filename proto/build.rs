@@ -12,6 +12,7 @@ const PROTOS: &[&str] = &[
     "boltq/admin/v1/admin.proto",
     "boltq/cluster/v1/cluster.proto",
     "boltq/kv/v1/kv.proto",
+    "boltq/stream/v1/stream.proto",
 ];
 /// Between nodes: not part of what reflection shows to clients.
 const INTERNAL_PROTOS: &[&str] = &["boltq/internal/v1/peer.proto"];

@@ -1,4 +1,11 @@
 //! Workers: a handler for each message of a queue, and everything around it.
+//!
+//! A worker has one task, which owns the [`jobs`] and makes all decisions ([`run`]), and one for each handler that runs. The place of a
+//! handler is free as soon as it has ended: what is settled is handed over, and its answer comes to the worker and not to the handler.
+
+mod failed;
+mod jobs;
+mod run;
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,75 +13,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
 
-use crate::{Delivery, Error, Queue, Result, SubscribeOptions, Subscription};
+pub use failed::{Failed, WorkerError};
 
+use crate::{Delivery, Error, MessageId, Queue, Result, SubscribeOptions};
+use run::Running;
+
+/// Of handlers, and of messages in flight, as the server has it.
+const IN_FLIGHT_MAX: u32 = 100_000;
+const CONCURRENCY_DEFAULT: u32 = 16;
+const BUFFERED_BYTES_DEFAULT: usize = 16 << 20;
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 const LEASE_MIN: Duration = Duration::from_secs(1);
-const LEASE_TOTAL_DEFAULT: Duration = Duration::from_secs(600);
+const MAX_LEASE_DEFAULT: Duration = Duration::from_secs(600);
 const STOP_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Why a handler did not do its work: what becomes of the message then. Any error can be turned into one (`?`), and the message is
-/// delivered again after a pause that the server chooses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
-    why: String,
-    what: Then,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    Retry,
-    RetryAfter(Duration),
-    DeadLetter,
-}
-
-impl Failed {
-    /// It is delivered again after a pause that the server chooses.
-    #[must_use]
-    pub fn new(why: impl fmt::Display) -> Self {
-        Self {
-            why: why.to_string(),
-            what: Then::Retry,
-        }
-    }
-
-    /// It is delivered again after this time, up to 24 h.
-    #[must_use]
-    pub fn retry_after(delay: Duration, why: impl fmt::Display) -> Self {
-        Self {
-            why: why.to_string(),
-            what: Then::RetryAfter(delay),
-        }
-    }
-
-    /// It goes to the dead letters: there is no use in trying again.
-    #[must_use]
-    pub fn dead_letter(why: impl fmt::Display) -> Self {
-        Self {
-            why: why.to_string(),
-            what: Then::DeadLetter,
-        }
-    }
-
-    /// What went wrong.
-    #[must_use]
-    pub fn why(&self) -> &str {
-        &self.why
-    }
-}
-
-// For `?`. It is no error itself, or this would be its own conversion.
-impl<E: std::error::Error> From<E> for Failed {
-    fn from(error: E) -> Self {
-        Self::new(error)
-    }
-}
-
-/// Calls of the application when a handler has failed.
-type OnFailure = Arc<dyn Fn(&Delivery, &Failed) + Send + Sync>;
+/// Calls of the application when something went wrong with a message.
+type OnError = Arc<dyn Fn(&Delivery, &WorkerError) + Send + Sync>;
 
 /// A [`Worker`] in the making; see [`Queue::worker`].
 #[derive(Clone)]
@@ -86,33 +42,56 @@ pub struct WorkerBuilder {
 #[derive(Clone)]
 struct Settings {
     concurrency: u32,
+    /// `None`: as many as handlers.
+    prefetch: Option<u32>,
+    max_buffered_bytes: usize,
     lease: Duration,
-    lease_total: Duration,
-    stop_within: Duration,
-    on_failure: Option<OnFailure>,
+    max_lease: Duration,
+    stop_timeout: Duration,
+    on_error: Option<OnError>,
 }
 
 impl WorkerBuilder {
     pub(crate) fn new(queue: Queue) -> Self {
         let settings = Settings {
-            concurrency: 16,
+            concurrency: CONCURRENCY_DEFAULT,
+            prefetch: None,
+            max_buffered_bytes: BUFFERED_BYTES_DEFAULT,
             lease: LEASE_DEFAULT,
-            lease_total: LEASE_TOTAL_DEFAULT,
-            stop_within: STOP_DEFAULT,
-            on_failure: None,
+            max_lease: MAX_LEASE_DEFAULT,
+            stop_timeout: STOP_DEFAULT,
+            on_error: None,
         };
         Self { queue, settings }
     }
 
-    /// Handlers that run at a time, and so the messages that this worker holds. 16 by default.
+    /// Handlers that run at a time, 1 to 100,000. 16 by default.
     #[must_use]
     pub fn concurrency(mut self, handlers: u32) -> Self {
-        self.settings.concurrency = handlers.clamp(1, 100_000);
+        self.settings.concurrency = handlers.clamp(1, IN_FLIGHT_MAX);
         self
     }
 
-    /// Length of a lease, 1 s to 12 h; 30 s by default. While a handler runs, it is extended when half of it is over: it is the time after which others
-    /// get the messages of a worker that is gone without a word.
+    /// Messages that may wait here for a handler, so that no handler waits for the network; others do not get them. As many as
+    /// [`concurrency`](Self::concurrency) by default. Both together are 100,000 at most.
+    ///
+    /// The server counts what is not settled: so many and `concurrency` are in flight, those included whose settlement is on its way.
+    #[must_use]
+    pub fn prefetch(mut self, messages: u32) -> Self {
+        self.settings.prefetch = Some(messages);
+        self
+    }
+
+    /// Bytes that those may have which wait for a handler: while they have more, nothing is read. 16 MiB by default. One response of the
+    /// server, up to 4 MiB, may go over it.
+    #[must_use]
+    pub fn max_buffered_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_buffered_bytes = bytes.max(1);
+        self
+    }
+
+    /// Length of a lease, 1 s to 12 h; 30 s by default. It is extended when half of it is over, while the message waits for a handler and while
+    /// that runs: it is the time after which others get the messages of a worker that is gone without a word.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.max(LEASE_MIN);
@@ -122,22 +101,24 @@ impl WorkerBuilder {
     /// How long a handler may hold a message in all; 10 minutes by default. After that the lease is not extended any more: a handler that hangs
     /// does not keep a message for ever.
     #[must_use]
-    pub fn lease_total(mut self, total: Duration) -> Self {
-        self.settings.lease_total = total;
+    pub fn max_lease(mut self, total: Duration) -> Self {
+        self.settings.max_lease = total;
         self
     }
 
-    /// How long [`Worker::stop`] waits for handlers; 30 s by default. Those that run on are dropped, and their messages given back.
+    /// How long [`Worker::stop`] waits for handlers, and for the answers to settlements; 30 s by default. Handlers that run on are
+    /// dropped, and their messages given back.
     #[must_use]
-    pub fn stop_within(mut self, time: Duration) -> Self {
-        self.settings.stop_within = time;
+    pub fn stop_timeout(mut self, time: Duration) -> Self {
+        self.settings.stop_timeout = time;
         self
     }
 
-    /// Is called when a handler has failed or panicked, for a log for example.
+    /// Is called when a handler has failed or panicked, a lease was lost or is not extended any more, or a message was not settled. It must
+    /// not block: the worker waits for it.
     #[must_use]
-    pub fn on_failure(mut self, call: impl Fn(&Delivery, &Failed) + Send + Sync + 'static) -> Self {
-        self.settings.on_failure = Some(Arc::new(call));
+    pub fn on_error(mut self, call: impl Fn(&Delivery, &WorkerError) + Send + Sync + 'static) -> Self {
+        self.settings.on_error = Some(Arc::new(call));
         self
     }
 
@@ -152,26 +133,30 @@ impl WorkerBuilder {
     {
         let (stop, stopped) = watch::channel(false);
         let counts = Arc::new(Counts::default());
-        let subscription = self.queue.subscribe_patiently(SubscribeOptions {
-            max_in_flight: self.settings.concurrency,
+        let intake = self.queue.intake(SubscribeOptions {
+            max_in_flight: self.settings.in_flight(),
             max_batch: 0,
             lease: Some(self.settings.lease),
         });
-        let running = Running {
-            settings: self.settings,
-            counts: counts.clone(),
-            handlers: JoinSet::new(),
-        };
         let handler = Arc::new(handler);
         let handle = move |delivery| {
             let handler = handler.clone();
             async move { handler(delivery).await.map_err(Into::into) }
         };
+        let running = Running::new(self.settings, counts.clone(), handle, intake);
         Worker {
             stop,
             counts,
-            task: Some(tokio::spawn(running.run(subscription, stopped, handle))),
+            task: Some(tokio::spawn(running.run(stopped))),
         }
+    }
+}
+
+impl Settings {
+    /// Messages that are not settled at most.
+    fn in_flight(&self) -> u32 {
+        let prefetch = self.prefetch.unwrap_or(self.concurrency);
+        self.concurrency.saturating_add(prefetch).min(IN_FLIGHT_MAX)
     }
 }
 
@@ -203,12 +188,21 @@ pub struct WorkerStats {
     pub not_settled: u64,
 }
 
+/// What a worker that was stopped leaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stopped {
+    /// Messages whose handlers were dropped because they ran on, or whose settlement failed since the stop or had no answer in time. They
+    /// come again, unless they were settled all the same.
+    pub not_settled: Vec<MessageId>,
+}
+
 /// Handles messages until it is stopped. Dropping it stops it at once: handlers are dropped, and their messages given back.
 #[derive(Debug)]
 pub struct Worker {
     stop: watch::Sender<bool>,
     counts: Arc<Counts>,
-    task: Option<JoinHandle<Result<()>>>,
+    task: Option<JoinHandle<Result<Stopped>>>,
 }
 
 impl Worker {
@@ -228,11 +222,13 @@ impl Worker {
         self.task.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Takes no more messages, waits for the handlers that run, and gives back what is not done.
+    /// Takes no more messages, and gives back at once those that wait for a handler, without a failed attempt. Waits for the handlers that
+    /// run, and for the settlements that are on their way, up to [`WorkerBuilder::stop_timeout`]. Says what is not settled then, which
+    /// is given back, too.
     ///
     /// # Errors
     /// As [`Worker::ended`].
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(mut self) -> Result<Stopped> {
         // It fails only if the worker has ended.
         let _ = self.stop.send(true);
         self.ended().await
@@ -244,9 +240,9 @@ impl Worker {
     /// # Errors
     /// The subscription has ended with a failure that is final, such as `QUEUE_DELETED` or a key that is no longer valid; see
     /// [`Error`].
-    pub async fn ended(&mut self) -> Result<()> {
+    pub async fn ended(&mut self) -> Result<Stopped> {
         let Some(task) = &mut self.task else {
-            return Ok(());
+            return Ok(Stopped::default());
         };
         let ended = task.await.unwrap_or(Err(Error::Closed));
         self.task = None;
@@ -258,116 +254,6 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
-        }
-    }
-}
-
-struct Running {
-    settings: Settings,
-    counts: Arc<Counts>,
-    handlers: JoinSet<()>,
-}
-
-impl Running {
-    async fn run<H, F>(
-        mut self,
-        mut subscription: Subscription,
-        mut stopped: watch::Receiver<bool>,
-        handle: H,
-    ) -> Result<()>
-    where
-        H: Fn(Delivery) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = std::result::Result<(), Failed>> + Send + 'static,
-    {
-        let full = self.settings.concurrency as usize;
-        let outcome = loop {
-            tokio::select! {
-                // An error means that the worker was dropped, which ends this task too.
-                _ = stopped.wait_for(|stop| *stop) => break Ok(()),
-                Some(_) = self.handlers.join_next() => {}
-                next = subscription.next(), if self.handlers.len() < full => match next {
-                    Some(Ok(delivery)) => {
-                        let job = Job { delivery, settings: self.settings.clone(), counts: self.counts.clone() };
-                        self.handlers.spawn(job.run(handle.clone()));
-                    }
-                    Some(Err(error)) => break Err(error),
-                    None => break Ok(()),
-                },
-            }
-        };
-        // The subscription stays open meanwhile: with it the leases of what is being worked on would end.
-        let done = async { while self.handlers.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(self.settings.stop_within, done).await;
-        self.handlers.shutdown().await;
-        drop(subscription);
-        outcome
-    }
-}
-
-/// One message and its handler.
-struct Job {
-    delivery: Delivery,
-    settings: Settings,
-    counts: Arc<Counts>,
-}
-
-impl Job {
-    async fn run<H, F>(self, handle: H)
-    where
-        H: Fn(Delivery) -> F + Send + Sync + 'static,
-        F: Future<Output = std::result::Result<(), Failed>> + Send + 'static,
-    {
-        // A task of its own, whose panic is a failure like others.
-        let delivery = self.delivery.clone();
-        let mut handling = JoinSet::new();
-        handling.spawn(async move { handle(delivery).await });
-        let outcome = tokio::select! {
-            outcome = handling.join_next() => match outcome {
-                Some(Ok(outcome)) => outcome,
-                Some(Err(error)) => Err(Failed::new(format!("the handler panicked: {error}"))),
-                None => Ok(()),
-            },
-            never = self.extend() => match never {},
-        };
-        self.settle(outcome).await;
-    }
-
-    /// Extends the lease for as long as it may be.
-    async fn extend(&self) -> std::convert::Infallible {
-        let lease = self.settings.lease;
-        let end = Instant::now() + self.settings.lease_total;
-        loop {
-            tokio::time::sleep(lease / 2).await;
-            let left = end.saturating_duration_since(Instant::now());
-            // A lease of the server has one second at least.
-            let lost =
-                left < LEASE_MIN || matches!(self.delivery.extend(lease.min(left)).await, Err(Error::NotSettled(_)));
-            if lost {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    async fn settle(&self, outcome: std::result::Result<(), Failed>) {
-        let settled = match &outcome {
-            Ok(()) => {
-                self.counts.succeeded.fetch_add(1, Ordering::Relaxed);
-                self.delivery.ack().await
-            }
-            Err(failed) => {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                if let Some(call) = &self.settings.on_failure {
-                    call(&self.delivery, failed);
-                }
-                match failed.what {
-                    Then::Retry => self.delivery.nack().await,
-                    Then::RetryAfter(delay) => self.delivery.nack_after(delay).await,
-                    Then::DeadLetter => self.delivery.dead_letter().await,
-                }
-            }
-        };
-        if settled.is_err() {
-            self.counts.not_settled.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -365,7 +365,7 @@ func TestNothingOvertakesWhatIsRefusedWithAnOrderingKey(t *testing.T) {
 	defer client.Close()
 	publisher := client.NewPublisher("jobs")
 	defer publisher.abandon(ErrClosed)
-	confirm := &Confirm{done: make(chan struct{}), since: time.Now(), message: &typev1.Message{OrderingKey: "a"}}
+	confirm := &Confirm{done: make(chan struct{}), since: time.Now(), generated: true, message: &typev1.Message{OrderingKey: "a", IdempotencyKey: "made up"}}
 	stream := &publishStream{
 		publisher: publisher, pace: client.newPace(forever), turn: make(chan struct{}, 1), ordered: 1,
 		sent: []*batch{{confirms: []*Confirm{confirm}, ordered: true}},
@@ -389,7 +389,7 @@ func TestNothingOvertakesWhatIsRefusedWithAnOrderingKey(t *testing.T) {
 	publisher.outstanding++
 	publisher.mu.Unlock()
 	<-done
-	if ordered() != 0 || !confirm.leftOut {
+	if ordered() != 0 || confirm.generated {
 		t.Errorf("%d are on their way", ordered())
 	}
 }

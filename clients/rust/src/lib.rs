@@ -13,7 +13,8 @@
 //!     println!("{:?}", delivery.payload());
 //!     Ok::<(), Failed>(())
 //! });
-//! worker.stop().await
+//! worker.stop().await?;
+//! # Ok(())
 //! # }
 //! ```
 //!

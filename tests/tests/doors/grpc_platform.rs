@@ -135,6 +135,16 @@ fn grpcurl_lists_describes_and_publishes() {
         &["boltq.queue.v1.QueueService/Consume"],
     );
     assert!(taken.contains("eyJ0byI6ImEifQ=="), "{taken}");
+    let unknown = [
+        "-plaintext",
+        "-d",
+        r#"{"queue":"unknown"}"#,
+        &address,
+        "boltq.queue.v1.QueueService/PurgeQueue",
+    ];
+    let failed = Command::new(&tool).args(unknown).output().unwrap();
+    let errors = String::from_utf8_lossy(&failed.stderr);
+    assert!(errors.contains(r#""reason": "QUEUE_NOT_FOUND""#), "{errors}");
 }
 
 /// gRPC frame: one flag byte, four bytes of length (big-endian), the message.

@@ -13,7 +13,7 @@ import (
 // The leases of a stream end with it, so a message that a handler is at work on can be delivered again, to this worker among
 // others. Then the job that is there takes the new lease over, and no second handler begins. The same is true for a message
 // whose handler has finished and that could not be acknowledged because its lease had ended: it is remembered for as
-// long as a lease, and acknowledged when it comes again.
+// minute, and acknowledged if it comes again. Only if it does not it was not settled.
 type jobs struct {
 	bytesMax int
 
@@ -59,8 +59,9 @@ type job struct {
 	givenUp bool
 	// again is the same message, delivered while this one is being settled.
 	again *Delivery
-	// forget is when a job that is remembered goes.
+	// forget is when a job that is remembered goes, and late why it was not acknowledged.
 	forget time.Time
+	late   error
 	result error
 }
 
@@ -169,13 +170,13 @@ func (j *jobs) settled(job *job, token Token, err error) afterwards {
 	}
 	j.settling--
 	j.changed.Broadcast()
+	if errors.Is(err, ErrLeaseLost) && job.result == nil {
+		job.state, job.forget, job.late = jobRemembered, time.Now().Add(rememberedFor), err
+		return done
+	}
 	var asked *nackError
 	if j.stopped && (err != nil || errors.As(job.result, &asked) && asked.release) {
 		j.left = append(j.left, job.delivery.ID)
-	}
-	if settledBefore(err) && job.result == nil {
-		job.state, job.forget = jobRemembered, time.Now().Add(rememberedFor)
-		return notSettled
 	}
 	delete(j.byID, job.delivery.ID)
 	acknowledged := err == nil && job.result == nil
@@ -203,14 +204,15 @@ func (j *jobs) streamEnded() {
 }
 
 // toExtend has the jobs whose lease ends before a time. Handlers that have taken too long are interrupted instead, and
-// returned the first time.
-func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) (held []heldLease, over []*job) {
+// returned the first time, and so are jobs that were remembered and did not come again.
+func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) (held []heldLease, over, late []*job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for id, job := range j.byID {
 		switch {
 		case job.state == jobRemembered && now.After(job.forget):
 			delete(j.byID, id)
+			late = append(late, job)
 		case job.state == jobHandled && now.Sub(job.begun) > ceiling:
 			if !job.givenUp {
 				job.givenUp = true
@@ -221,7 +223,7 @@ func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) (held []he
 			held = append(held, heldLease{job: job, token: job.token})
 		}
 	}
-	return held, over
+	return held, over, late
 }
 
 // heldLease is the lease of a job at some time.
@@ -291,6 +293,21 @@ func (j *jobs) takeWaiting() []Token {
 	j.waiting = nil
 	j.changed.Broadcast()
 	return taken
+}
+
+// takeRemembered takes out what was remembered: it will not come again to this worker.
+func (j *jobs) takeRemembered() []*job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var late []*job
+	for id, job := range j.byID {
+		if job.state == jobRemembered {
+			delete(j.byID, id)
+			j.left = append(j.left, id)
+			late = append(late, job)
+		}
+	}
+	return late
 }
 
 // unsettled has the messages whose handlers have begun and that were not settled, as far as is known.

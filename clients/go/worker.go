@@ -86,6 +86,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		<-ended
 	}
 	<-keeping
+	for _, job := range run.jobs.takeRemembered() {
+		run.notSettled(job, job.late)
+	}
 	if left := run.jobs.unsettled(); len(left) > 0 || !inTime {
 		failure = errors.Join(failure, &StopError{NotSettled: left, timedOut: !inTime})
 	}
@@ -284,11 +287,15 @@ func (r *workerRun) settle(job *job) {
 		case settleAgain:
 			r.settle(job)
 		case notSettled:
-			r.client.options.logger.Info("boltq: a message was not settled; it can come again",
-				"queue", r.queue, "message", job.delivery.ID, "error", err)
-			r.tell(job.delivery, NotSettled, err)
+			r.notSettled(job, err)
 		}
 	})
+}
+
+func (r *workerRun) notSettled(job *job, err error) {
+	r.client.options.logger.Info("boltq: a message was not settled; it can come again",
+		"queue", r.queue, "message", job.delivery.ID, "error", err)
+	r.tell(job.delivery, NotSettled, err)
 }
 
 func (r *workerRun) tell(delivery *Delivery, what WorkerFailure, err error) {
@@ -308,7 +315,10 @@ func (r *workerRun) keepLeases(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		held, over := r.jobs.toExtend(now, now.Add(r.lease/2), r.ceiling)
+		held, over, late := r.jobs.toExtend(now, now.Add(r.lease/2), r.ceiling)
+		for _, job := range late {
+			r.notSettled(job, job.late)
+		}
 		for _, job := range over {
 			r.tell(job.delivery, LeaseCeiling, ErrLeaseCeiling)
 		}

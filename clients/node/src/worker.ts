@@ -4,7 +4,8 @@
  * A job is a message from when it came until its settlement is known. Leases of all jobs are extended together, before half of their time
  * is over, until a job is older than the ceiling. When the stream breaks its leases end, and the messages come again, mostly to
  * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease. So it is for one
- * whose handler was done and whose acknowledgement came too late: it is remembered for a minute, and acknowledged when it comes again.
+ * whose handler was done and whose acknowledgement came too late: it is remembered for a minute, and acknowledged if it comes again. Only
+ * if it does not it was not settled.
  */
 import type { Caller } from "./caller.js";
 import { given, optionalMilliseconds } from "./check.js";
@@ -14,6 +15,7 @@ import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type Settling } from "./received.js";
 import { BUFFERED_BYTES_DEFAULT, sizeOf } from "./subscription.js";
 import { Deferred, timerMs } from "./wait.js";
+import { isLost, type Job, LateAcknowledgements } from "./worker-jobs.js";
 import {
   checkWorker,
   type Handler,
@@ -29,26 +31,6 @@ const LEASE_MS_DEFAULT = 30_000;
 const LEASE_MS_MIN = 1_000;
 const MAX_LEASE_MS_DEFAULT = 10 * 60_000;
 const STOP_MS_DEFAULT = 30_000;
-const REMEMBERED_MS = 60_000;
-
-/** Whether a message is no longer ours to settle. */
-function isLost(error: unknown): boolean {
-  return error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
-}
-
-type State = "waiting" | "running" | "acking" | "nacking";
-
-interface Job {
-  readonly id: string;
-  delivery: Delivery;
-  /** Number of the stream that its lease belongs to. */
-  stream: number;
-  readonly bytes: number;
-  /** When its handler began. */
-  begun: number;
-  state: State;
-  readonly controller: AbortController;
-}
 
 /**
  * Handles the messages of a queue until it is stopped. Broken connections and restarts of servers are not seen.
@@ -72,8 +54,7 @@ export class Worker implements AsyncDisposable {
   readonly #finished = new Deferred<void>();
   /** By id of the message. */
   readonly #jobs = new Map<string, Job>();
-  /** Messages that were handled and not acknowledged, and until when they are known. */
-  readonly #remembered = new Map<string, number>();
+  readonly #late = new LateAcknowledgements();
   #waiting: Job[] = [];
   #waitingBytes = 0;
   #running = 0;
@@ -165,6 +146,7 @@ export class Worker implements AsyncDisposable {
     this.#intake.stopDeliveries();
     for (const { delivery } of this.#takeWaiting()) this.#release(delivery);
     if (!this.#isQuiet) await this.#quiet.promise;
+    this.#forget(Number.POSITIVE_INFINITY);
     const notSettled = [...this.#notSettled, ...this.#jobs.keys()];
     this.#endAll(closed("worker"));
     await this.#intake.ended.catch(() => undefined);
@@ -184,6 +166,7 @@ export class Worker implements AsyncDisposable {
   #failed(error: unknown): void {
     if (this.#stopped === undefined) this.#tell(error);
     this.#stopped ??= Promise.resolve({ notSettled: [...this.#jobs.keys()] });
+    this.#forget(Number.POSITIVE_INFINITY);
     this.#endAll(error);
     this.#finished.reject(error);
   }
@@ -236,7 +219,7 @@ export class Worker implements AsyncDisposable {
         // Its lease ended, with a stream before or by time, and its handler has not. What is given back can only come for another try.
         known.delivery = delivery;
         known.stream = this.#stream;
-      } else if (this.#remembered.delete(delivery.id)) void this.#acknowledge(delivery);
+      } else if (this.#late.delete(delivery.id)) void this.#acknowledge(delivery);
       else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
       // It was on its way when the stream was told to stop.
       else this.#release(delivery);
@@ -303,8 +286,8 @@ export class Worker implements AsyncDisposable {
         // It came again meanwhile, and has another token.
         if (token !== job.delivery.token) continue;
         if (this.#over) return;
-        if (job.state === "acking" && isLost(error)) this.#remembered.set(job.id, Date.now() + REMEMBERED_MS);
-        this.#unsettled(error, job.delivery);
+        if (job.state === "acking") this.#tooLate(error, job.delivery);
+        else this.#unsettled(error, job.delivery);
         return;
       }
     }
@@ -315,8 +298,22 @@ export class Worker implements AsyncDisposable {
     try {
       await delivery.ack();
     } catch (error) {
-      if (!this.#over) this.#unsettled(error, delivery);
+      if (!this.#over) this.#tooLate(error, delivery);
     }
+  }
+
+  /** It was not acknowledged: if somebody has it again, that can be this worker soon. */
+  #tooLate(error: unknown, delivery: Delivery): void {
+    if (error instanceof BoltqError && error.reason === "LEASE_LOST") {
+      this.#late.add(delivery, error);
+    } else {
+      this.#unsettled(error, delivery);
+    }
+  }
+
+  /** Tells of those that did not come again until then. */
+  #forget(now: number): void {
+    for (const { delivery, error } of this.#late.take(now)) this.#unsettled(error, delivery);
   }
 
   #unsettled(error: unknown, delivery: Delivery): void {
@@ -336,7 +333,7 @@ export class Worker implements AsyncDisposable {
   #extend(): void {
     const now = Date.now();
     const oldest = now - (this.#options.maxLeaseMs ?? MAX_LEASE_MS_DEFAULT);
-    for (const [id, until] of this.#remembered) if (until <= now) this.#remembered.delete(id);
+    this.#forget(now);
     for (const job of this.#jobs.values()) {
       if (job.state === "acking" || job.state === "nacking" || job.stream !== this.#stream) continue;
       if (job.state === "running" && job.begun <= oldest) {

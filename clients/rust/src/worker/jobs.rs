@@ -2,7 +2,8 @@
 //!
 //! Of each there is one job, by the id of the message. The leases of a stream end with it, so a message whose handler runs can be
 //! delivered again, to this worker among others: the job takes the new lease over, and no second handler begins. So it is for one whose
-//! handler was done and whose acknowledgement came too late: it is remembered for a minute, and acknowledged when it comes again.
+//! handler was done and whose acknowledgement came too late, as somebody had the message again: it is remembered for a minute, and
+//! acknowledged if it comes again. Only if it does not it was not settled.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::{Delivery, Error, MessageId, NotSettled, Result};
 /// How long a message that was handled and could not be acknowledged is known.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     /// For a handler.
     Waiting,
@@ -24,10 +25,11 @@ enum State {
         /// It has run for too long.
         given_up: bool,
     },
-    Settling(Settlement),
+    Settling,
     /// Done, and not acknowledged.
     Remembered {
         until: Instant,
+        why: Error,
     },
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Leases {
     pub(super) to_extend: Vec<Delivery>,
     /// Of handlers that have run for too long; told once.
     pub(super) over_ceiling: Vec<Delivery>,
+    /// That were remembered, and did not come again.
+    pub(super) not_settled: Vec<(Delivery, Error)>,
 }
 
 /// See the module.
@@ -89,7 +93,7 @@ impl Jobs {
         match job.state {
             State::Waiting | State::Running { .. } => job.delivery = delivery,
             // Only the answer tells whether this came because of the settlement or in spite of it.
-            State::Settling(_) => job.again = Some(delivery),
+            State::Settling => job.again = Some(delivery),
             State::Remembered { .. } => {
                 job.delivery = delivery;
                 return Some(job.settle(Settlement::Ack));
@@ -145,18 +149,20 @@ impl Jobs {
             job.delivery = again;
             return Afterwards::Again(job.settle(due.how));
         }
-        let (lost, lease_end) = (job.lost, job.lease_end);
-        if too_late && due.how == Settlement::Ack {
-            job.state = State::Remembered {
-                until: now + REMEMBERED_FOR,
-            };
-        } else {
-            self.by_id.remove(&id);
-            let acknowledged = answer.is_ok() && due.how == Settlement::Ack;
-            if let Some(again) = again.filter(|_| !lost && !acknowledged) {
-                // It was given back, and is here already.
-                self.push(again, lease_end);
+        match answer {
+            Err(why) if due.how == Settlement::Ack && is_elsewhere(&why) => {
+                let until = now + REMEMBERED_FOR;
+                job.state = State::Remembered { until, why };
+                return Afterwards::Nothing;
             }
+            _ => {}
+        }
+        let (lost, lease_end) = (job.lost, job.lease_end);
+        self.by_id.remove(&id);
+        let acknowledged = answer.is_ok() && due.how == Settlement::Ack;
+        if let Some(again) = again.filter(|_| !lost && !acknowledged) {
+            // It was given back, and is here already.
+            self.push(again, lease_end);
         }
         match answer {
             Ok(()) => Afterwards::Nothing,
@@ -183,8 +189,14 @@ impl Jobs {
     pub(super) fn leases(&mut self, now: Instant, before: Instant, ceiling: Duration) -> Leases {
         let mut leases = Leases::default();
         self.by_id.retain(|_, job| match &mut job.state {
-            State::Remembered { until } => *until > now,
-            State::Settling(_) => true,
+            State::Remembered { until, why } => {
+                let over = *until <= now;
+                if over {
+                    leases.not_settled.push((job.delivery.clone(), why.clone()));
+                }
+                !over
+            }
+            State::Settling => true,
             State::Running { since, given_up } if now.saturating_duration_since(*since) >= ceiling => {
                 if !std::mem::replace(given_up, true) {
                     leases.over_ceiling.push(job.delivery.clone());
@@ -222,8 +234,18 @@ impl Jobs {
 
     /// Messages whose handler has begun, and whose settlement has no answer.
     pub(super) fn unsettled(&self) -> impl Iterator<Item = MessageId> {
-        let begun = |job: &&Job| matches!(job.state, State::Running { .. } | State::Settling(_));
+        let begun = |job: &&Job| matches!(job.state, State::Running { .. } | State::Settling);
         self.by_id.values().filter(begun).map(|job| job.delivery.id())
+    }
+
+    /// Those that were remembered, and will not come again to this worker.
+    pub(super) fn take_remembered(&mut self) -> Vec<(Delivery, Error)> {
+        let over = |(_, job): (MessageId, Job)| match job.state {
+            State::Remembered { why, .. } => Some((job.delivery, why)),
+            _ => None,
+        };
+        let remembered = |_: &MessageId, job: &mut Job| matches!(job.state, State::Remembered { .. });
+        self.by_id.extract_if(remembered).filter_map(over).collect()
     }
 
     /// Whether a delivery is of a message that has begun here.
@@ -234,7 +256,7 @@ impl Jobs {
 
 impl Job {
     fn settle(&mut self, how: Settlement) -> Due {
-        self.state = State::Settling(how);
+        self.state = State::Settling;
         Due {
             delivery: self.delivery.clone(),
             how,
@@ -242,7 +264,15 @@ impl Job {
     }
 }
 
+/// Whether somebody has the message, who can be this worker again.
+fn is_elsewhere(error: &Error) -> bool {
+    matches!(error, Error::NotSettled(NotSettled::LeaseLost))
+}
+
 /// Whether a message is not there to be settled any more, or not for this holder.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::NotSettled(NotSettled::NotFound | NotSettled::LeaseLost))
 }
+
+#[cfg(test)]
+mod tests;

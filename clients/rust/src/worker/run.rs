@@ -16,7 +16,7 @@ use super::jobs::{Afterwards, Due, Jobs};
 use super::{Counts, Failed, Settings, Stopped, WorkerError};
 use crate::intake::{Intake, Taken};
 use crate::settler::Settlement;
-use crate::{Delivery, MessageId, Result};
+use crate::{Delivery, Error, MessageId, Result};
 
 /// The end of a handler.
 type Ended = (MessageId, std::result::Result<(), Failed>);
@@ -46,7 +46,8 @@ pub(super) struct Running<H> {
     stopping: bool,
     /// Whether more can come.
     receiving: bool,
-    not_settled: Vec<MessageId>,
+    /// Those whose settlement has failed since then.
+    left: Vec<MessageId>,
 }
 
 impl<H, F> Running<H>
@@ -65,7 +66,7 @@ where
             calls: FuturesUnordered::new(),
             stopping: false,
             receiving: true,
-            not_settled: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -87,7 +88,9 @@ where
                 taken = self.intake.next(), if self.wants_more() => match taken {
                     Some(Ok(taken)) => self.take(taken),
                     ended => {
-                        failure = failure.or(ended.and_then(Result::err));
+                        if !self.stopping {
+                            failure = ended.and_then(Result::err);
+                        }
                         self.receiving = false;
                         self.jobs.stream_ended();
                         self.stop();
@@ -101,12 +104,13 @@ where
             self.begin();
         }
         self.handlers.shutdown().await;
-        self.not_settled.extend(self.jobs.unsettled());
+        for (delivery, why) in self.jobs.take_remembered() {
+            self.not_settled(&delivery, why);
+        }
+        self.left.extend(self.jobs.unsettled());
         match failure {
             Some(error) => Err(error),
-            None => Ok(Stopped {
-                not_settled: self.not_settled,
-            }),
+            None => Ok(Stopped { not_settled: self.left }),
         }
         // With the intake its stream ends, and all leases that are left.
     }
@@ -196,13 +200,7 @@ where
             Answered::Settled(due, answer) => match self.jobs.settled(due, answer, Instant::now()) {
                 Afterwards::Nothing => {}
                 Afterwards::Again(due) => self.settle(due),
-                Afterwards::NotSettled(delivery, error) => {
-                    self.counts.not_settled.fetch_add(1, Ordering::Relaxed);
-                    if self.stopping {
-                        self.not_settled.push(delivery.id());
-                    }
-                    self.tell(&delivery, &WorkerError::NotSettled(error));
-                }
+                Afterwards::NotSettled(delivery, why) => self.not_settled(&delivery, why),
             },
             Answered::Extended { lease, until, answer } => {
                 if let Some(error) = self.jobs.extended(&lease, until, answer) {
@@ -218,6 +216,9 @@ where
         for delivery in leases.over_ceiling {
             self.tell(&delivery, &WorkerError::LeaseCeiling);
         }
+        for (delivery, why) in leases.not_settled {
+            self.not_settled(&delivery, why);
+        }
         for delivery in leases.to_extend {
             let call = async move {
                 let until = Instant::now() + lease;
@@ -230,6 +231,14 @@ where
             };
             self.calls.push(call.boxed());
         }
+    }
+
+    fn not_settled(&mut self, delivery: &Delivery, why: Error) {
+        self.counts.not_settled.fetch_add(1, Ordering::Relaxed);
+        if self.stopping {
+            self.left.push(delivery.id());
+        }
+        self.tell(delivery, &WorkerError::NotSettled(why));
     }
 
     fn tell(&self, delivery: &Delivery, error: &WorkerError) {

@@ -15,7 +15,7 @@ import { Intake, type IntakeOwner } from "./intake.js";
 import { Delivery, type Settling } from "./received.js";
 import { BUFFERED_BYTES_DEFAULT, sizeOf } from "./subscription.js";
 import { Deferred, timerMs } from "./wait.js";
-import { isLost, type Job, LateAcknowledgements } from "./worker-jobs.js";
+import { isLost, type Job, LateAcknowledgements, type State } from "./worker-jobs.js";
 import {
   checkWorker,
   type Handler,

@@ -68,9 +68,8 @@ pub enum WorkerError {
     /// Its handler has failed or panicked.
     #[error("the handler failed: {}", .0.why())]
     Handler(Failed),
-    /// Its handler has run for [`max_lease`](crate::WorkerBuilder::max_lease): the lease is not extended any more, and when it ends others get
-    /// the message.
-    #[error("the handler has held the message for as long as max_lease allows; others get it when its lease ends")]
+    /// Its handler has run for [`max_lease`](crate::WorkerBuilder::max_lease) and was dropped: the message has failed.
+    #[error("the handler has held the message for as long as max_lease allows, and was dropped")]
     LeaseCeiling,
     /// Its lease could not be extended, because it had ended. If the handler still runs, it does so for nothing.
     #[error("the lease was lost: {0}")]

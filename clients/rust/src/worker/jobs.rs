@@ -22,8 +22,6 @@ enum State {
     Waiting,
     Running {
         since: Instant,
-        /// It has run for too long.
-        given_up: bool,
     },
     Settling,
     /// Done, and not acknowledged.
@@ -65,7 +63,7 @@ pub(super) enum Afterwards {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     pub(super) to_extend: Vec<Delivery>,
-    /// Of handlers that have run for too long; told once.
+    /// Of handlers that have run for too long.
     pub(super) over_ceiling: Vec<Delivery>,
     /// That were remembered, and did not come again.
     pub(super) not_settled: Vec<(Delivery, Error)>,
@@ -125,16 +123,14 @@ impl Jobs {
         let id = self.waiting.pop_front()?;
         let job = self.by_id.get_mut(&id)?;
         self.waiting_bytes -= job.delivery.size();
-        job.state = State::Running {
-            since: now,
-            given_up: false,
-        };
+        job.state = State::Running { since: now };
         Some(job.delivery.clone())
     }
 
-    /// A handler has ended; `how` is what becomes of its message.
+    /// A handler has ended, or is not waited for any longer; `how` is what becomes of its message. `None`: that is decided already.
     pub(super) fn finished(&mut self, id: &MessageId, how: Settlement) -> Option<Due> {
-        Some(self.by_id.get_mut(id)?.settle(how))
+        let job = self.by_id.get_mut(id)?;
+        matches!(job.state, State::Running { .. }).then(|| job.settle(how))
     }
 
     /// The answer to the settlement of a lease.
@@ -197,10 +193,8 @@ impl Jobs {
                 !over
             }
             State::Settling => true,
-            State::Running { since, given_up } if now.saturating_duration_since(*since) >= ceiling => {
-                if !std::mem::replace(given_up, true) {
-                    leases.over_ceiling.push(job.delivery.clone());
-                }
+            State::Running { since } if now.saturating_duration_since(*since) >= ceiling => {
+                leases.over_ceiling.push(job.delivery.clone());
                 true
             }
             State::Waiting | State::Running { .. } => {

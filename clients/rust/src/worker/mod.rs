@@ -98,8 +98,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a handler may hold a message in all; 10 minutes by default. After that the lease is not extended any more: a handler that hangs
-    /// does not keep a message for ever.
+    /// How long a handler may hold a message in all; 10 minutes by default. After that the handler is dropped, and its message has failed: one that
+    /// hangs does not keep a message for ever.
     #[must_use]
     pub fn max_lease(mut self, total: Duration) -> Self {
         self.settings.max_lease = total;
@@ -114,7 +114,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Is called when a handler has failed or panicked, a lease was lost or is not extended any more, or a message was not settled. It must
+    /// Is called when a handler has failed or panicked, a handler was dropped because it ran too long, a lease was lost, or a message was not settled. It must
     /// not block: the worker waits for it.
     #[must_use]
     pub fn on_error(mut self, call: impl Fn(&Delivery, &WorkerError) + Send + Sync + 'static) -> Self {

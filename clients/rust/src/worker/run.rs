@@ -1,5 +1,6 @@
 //! The loop of a worker: one task that owns the jobs, and a task for each handler that runs.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::jobs::{Afterwards, Due, Jobs};
@@ -41,6 +42,8 @@ pub(super) struct Running<H> {
     pub(super) intake: Intake,
     jobs: Jobs,
     handlers: JoinSet<Ended>,
+    /// To end each of them.
+    running: HashMap<MessageId, AbortHandle>,
     calls: FuturesUnordered<BoxFuture<'static, Answered>>,
     /// Set when it is to end; then no handler begins.
     stopping: bool,
@@ -63,6 +66,7 @@ where
             intake,
             jobs: Jobs::default(),
             handlers: JoinSet::new(),
+            running: HashMap::new(),
             calls: FuturesUnordered::new(),
             stopping: false,
             receiving: true,
@@ -157,17 +161,22 @@ where
             };
             let handle = self.handle.clone();
             let id = delivery.id();
-            self.handlers.spawn(async move {
-                let handling = AssertUnwindSafe(async move { handle(delivery).await });
-                let outcome = handling.catch_unwind().await;
-                (id, outcome.unwrap_or_else(|panic| Err(panicked(&*panic))))
+            let handler = self.handlers.spawn({
+                let id = id.clone();
+                async move {
+                    let handling = AssertUnwindSafe(async move { handle(delivery).await });
+                    let outcome = handling.catch_unwind().await;
+                    (id, outcome.unwrap_or_else(|panic| Err(panicked(&*panic))))
+                }
             });
+            self.running.insert(id, handler);
         }
     }
 
     fn finished(&mut self, ended: std::result::Result<Ended, JoinError>) {
-        // One that was cancelled is left to come again; nobody but the end of the worker does that.
+        // One that was dropped has told nothing.
         let Ok((id, outcome)) = ended else { return };
+        self.running.remove(&id);
         let how = match &outcome {
             Ok(()) => Settlement::Ack,
             Err(failed) => failed.then(),
@@ -183,6 +192,19 @@ where
             }
         }
         self.settle(due);
+    }
+
+    /// Drops a handler that has run for too long; its message has failed.
+    fn give_up(&mut self, delivery: &Delivery) {
+        if let Some(handler) = self.running.remove(&delivery.id()) {
+            handler.abort();
+        }
+        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        self.tell(delivery, &WorkerError::LeaseCeiling);
+        let nack = Settlement::Nack { delay: None };
+        if let Some(due) = self.jobs.finished(&delivery.id(), nack) {
+            self.settle(due);
+        }
     }
 
     /// Hands a settlement over. No handler waits for its answer.
@@ -214,7 +236,7 @@ where
         let (now, lease) = (Instant::now(), self.settings.lease);
         let leases = self.jobs.leases(now, now + lease / 2, self.settings.max_lease);
         for delivery in leases.over_ceiling {
-            self.tell(&delivery, &WorkerError::LeaseCeiling);
+            self.give_up(&delivery);
         }
         for (delivery, why) in leases.not_settled {
             self.not_settled(&delivery, why);

@@ -152,6 +152,10 @@ async fn leases_are_extended_up_to_the_ceiling_of_a_handler_and_told_once_when_t
     // What waits has no ceiling.
     let over = now + Duration::from_secs(101);
     assert_eq!(count(&jobs.leases(over, late, ceiling)), (1, 1));
+    let id = messages.delivery(1, 1).id();
+    let nack = Settlement::Nack { delay: None };
+    assert!(jobs.finished(&id, nack).is_some());
+    assert!(jobs.finished(&id, Settlement::Ack).is_none(), "it was given up before");
     assert_eq!(count(&jobs.leases(over, late, ceiling)), (1, 0));
 
     let lease = messages.delivery(2, 1);

@@ -15,7 +15,7 @@ use super::error::invalid;
 use crate::doors::bounds::{LEASE_MAX, LEASE_MIN, RETRY_DELAY_MAX, WAIT_MAX};
 use crate::service::{
     Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push,
-    RoutedBatch, ServiceError, SettleError, delivered_headers,
+    RoutedBatch, ServiceError, SettleError, Settlement, delivered_headers,
 };
 
 /// Where a content type other than JSON is kept in a record.
@@ -131,8 +131,26 @@ pub(super) fn lease(duration: Option<prost_types::Duration>) -> Result<Option<Du
     bounded(duration, "lease", LEASE_MIN, LEASE_MAX)
 }
 
-pub(super) fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     bounded(duration, "delay", Duration::ZERO, RETRY_DELAY_MAX)
+}
+
+/// What is to become of messages that are given back.
+pub(super) fn nack(
+    delay: Option<prost_types::Duration>,
+    dead_letter: bool,
+    release: bool,
+) -> Result<Settlement, Status> {
+    if !release {
+        let delay = self::delay(delay)?;
+        return Ok(Settlement::Nack { delay, dead_letter });
+    }
+    if delay.is_some() || dead_letter {
+        return Err(invalid(
+            "release gives messages back as they came: leave out delay and dead_letter, or release",
+        ));
+    }
+    Ok(Settlement::Release)
 }
 
 pub(super) fn wait(duration: Option<prost_types::Duration>) -> Result<Duration, Status> {

@@ -79,3 +79,4 @@ pub use routing::{
 };
 pub use scheduling::{Listing, ScheduleError, Scheduled};
 pub use settings::Settings;
+pub use snapshot::Captured;

@@ -32,6 +32,7 @@ mod dispatch;
 #[cfg(test)]
 mod dispatch_check;
 mod due;
+mod gathered;
 mod lane;
 mod leases;
 mod lending;

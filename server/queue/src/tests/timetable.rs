@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Time passes, and what is due is taken out: in the order of its time, in portions.
+    /// Time passes, and what is due is taken out.
     fn pass(&mut self) {
         self.now += self.random.below(40);
         let now = Millis(self.now);
@@ -73,31 +73,20 @@ impl World {
             .map(|(seq, at)| (*at, *seq))
             .collect();
         expected.sort_unstable();
-        let (mut rung, mut until) = (Vec::new(), (Millis(0), (STREAM, 0)));
-        while self.calendar.first().is_some_and(|at| at <= now) {
-            let before = until;
-            until = self.calendar.reach(2, now);
-            assert!(until >= before);
-            let mut portion = Vec::new();
-            for _ in 0..2 {
-                let Some((from, (stream, chunk))) = self.calendar.take_first(until) else {
-                    break;
-                };
-                let times: Vec<_> = self.table.in_chunk(chunk).collect();
-                assert!(
-                    times.iter().all(|(_, at)| *at >= from),
-                    "one was due before the calendar knew"
-                );
-                let reached = |at: Millis| (at, (stream, chunk)) <= until;
-                portion.extend(times.iter().filter(|(_, at)| reached(*at)).map(|(seq, at)| (*at, *seq)));
-                if let Some(next) = times.iter().map(|(_, at)| *at).filter(|at| !reached(*at)).min() {
-                    self.calendar.arm((stream, chunk), next);
-                }
+        let mut rung = Vec::new();
+        while let Some((from, (stream, chunk))) = self.calendar.take_first(now) {
+            let times: Vec<_> = self.table.in_chunk(chunk).collect();
+            assert!(
+                times.iter().all(|(_, at)| *at >= from),
+                "one was due before the calendar knew"
+            );
+            rung.extend(times.iter().filter(|(_, at)| *at <= now).map(|(seq, at)| (*at, *seq)));
+            if let Some(next) = times.iter().map(|(_, at)| *at).filter(|at| *at > now).min() {
+                self.calendar.arm((stream, chunk), next);
             }
-            portion.sort_unstable();
-            portion.iter().for_each(|(_, seq)| self.remove(*seq..seq + 1));
-            rung.extend(portion);
         }
+        rung.sort_unstable();
+        rung.iter().for_each(|(_, seq)| self.remove(*seq..seq + 1));
         assert_eq!(rung, expected);
     }
 

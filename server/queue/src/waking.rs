@@ -19,7 +19,7 @@ pub(crate) const TURN_MESSAGES: usize = 1_000;
 /// come upon the limit with few.
 pub(crate) const TURN_CHUNKS: usize = if cfg!(test) { 24 } else { 512 };
 /// Messages that one turn gathers before it ends, which takes some milliseconds; the last chunk may have a thousand more.
-const TURN_GATHERED: usize = 8_192;
+const TURN_GATHERED: usize = 4_096;
 
 impl Dispatch {
     /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.

@@ -117,7 +117,7 @@ fn messages_that_are_due_in_no_order_take_turns_by_their_number() {
     assert!(fixture.plane.next_tick().is_none_or(|next| next > fixture.now));
     // Each pass looks at all chunks, and the first two come upon all messages.
     let passes = count.div_ceil(GATHERED_MAX);
-    let turns_max = count / TURN_MESSAGES + 2 * passes * chunks.div_ceil(TURN_CHUNKS) + 2 * chunks / 8;
+    let turns_max = count / TURN_MESSAGES + 2 * passes * chunks.div_ceil(TURN_CHUNKS) + 2 * chunks / 4;
     assert!(turns <= turns_max, "{turns} turns, and not {turns_max}");
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use boltq_core::{Applied, DecodeError, StateMachine, Term};
 use boltq_log::{EntryId, GroupLog};
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Captured, Commands, GroupHandler};
 use boltq_stream::command::subject;
 use boltq_stream::{Machine, Outcome};
 use parking_lot::RwLock;
@@ -98,8 +98,9 @@ impl GroupHandler for StreamGroup {
         outcome.clone()
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        self.machine.read().snapshot()
+    fn capture(&self) -> Captured {
+        let state = self.machine.read().snapshot();
+        Box::new(move || state)
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

@@ -59,6 +59,10 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
+    fn is_empty(&self) -> bool {
+        self.wal_upto == FileId::default() && self.segments.is_empty()
+    }
+
     pub(crate) fn has(&self, id: FileId, account: &Account) -> bool {
         match account.class {
             Class::Wal => id <= self.wal_upto,
@@ -274,6 +278,17 @@ impl GroupLog {
             pending,
             purge_upto,
             wants_checkpoint: is_behind || refers(),
+        }
+    }
+
+    /// Whether an erasure, of whichever group of the log, may want something of this one. Quick.
+    #[must_use]
+    pub fn is_erasing(&self) -> bool {
+        match &self.plane().store {
+            Store::Disk(disk) => {
+                !disk.erasing.doomed.lock().is_empty() || !self.group.index.read().erasures.pending().is_empty()
+            }
+            Store::Memory(_) => false,
         }
     }
 

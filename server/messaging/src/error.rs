@@ -66,6 +66,16 @@ pub enum StreamError {
         /// How many it has.
         partitions: u32,
     },
+    /// There is no such record, or it is not kept any more.
+    #[error("topic {topic:?} has no record {seq} in partition {partition}, or does not keep it any more")]
+    RecordNotFound {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: u32,
+        /// The sequence.
+        seq: u64,
+    },
     /// The topic was deleted or created again while it was appended to. Nothing was stored.
     #[error("topic {topic:?} was deleted or created again meanwhile: not stored; try again")]
     TopicChanged {
@@ -130,6 +140,7 @@ impl StreamError {
             Self::RecordTooLarge { .. } => "MESSAGE_TOO_LARGE",
             Self::HeadersTooLarge { .. } => "HEADERS_TOO_LARGE",
             Self::TopicNotFound { .. } => "TOPIC_NOT_FOUND",
+            Self::RecordNotFound { .. } => "RECORD_NOT_FOUND",
             Self::TopicExists { .. } => "TOPIC_EXISTS",
             Self::NoPartition { .. } => "NO_PARTITION",
             Self::TopicChanged { .. } => "TOPIC_CHANGED",
@@ -165,6 +176,7 @@ impl StreamError {
             | Self::IdempotencyKeyTooLong { .. }
             | Self::InvalidCursorName
             | Self::TopicNotFound { .. }
+            | Self::RecordNotFound { .. }
             | Self::TopicExists { .. }
             | Self::NoPartition { .. }
             | Self::CursorsFull

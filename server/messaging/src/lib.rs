@@ -17,6 +17,7 @@ mod group;
 mod proposing;
 mod read;
 mod readers;
+mod redacting;
 mod retention;
 mod settings;
 mod tail;

@@ -37,8 +37,9 @@ impl<H: GroupHandler> Inner<H> {
                     let many_files = applied > 0 && !looked && self.clone().lies_in_many_files().await;
                     looked |= applied > 0;
                     let holds_back = self.clone().holds_back_files().await;
+                    let erases = self.keeps_what_is_erased().await;
                     // On a full device every file counts that a checkpoint makes up for.
-                    if (self.log.space() == Space::Ample || applied == covered) && !many_files && !holds_back {
+                    if (self.log.space() == Space::Ample || applied == covered) && !many_files && !holds_back && !erases {
                         continue;
                     }
                     covered = applied;
@@ -70,6 +71,20 @@ impl<H: GroupHandler> Inner<H> {
         }
         let looking = blocking(move || self.log.last_far_behind(far_bytes).is_some());
         looking.await.unwrap_or(false)
+    }
+
+    /// Whether the newest checkpoint, or entries that one would make up for, keep files that have bytes of an erased record. If it is
+    /// only entries that a checkpoint covers, they are given up.
+    async fn keeps_what_is_erased(self: &Arc<Self>) -> bool {
+        if !self.log.is_erasing() {
+            return false;
+        }
+        let inner = self.clone();
+        let progress = blocking(move || inner.log.erasures()).await.unwrap_or_default();
+        if !progress.wants_checkpoint && progress.purge_upto.is_some() {
+            self.try_to_give_up_entries().await;
+        }
+        progress.wants_checkpoint
     }
 
     /// Entries that lie so many bytes behind the end of the log, which all groups share, are not kept for members that were away.
@@ -149,6 +164,9 @@ impl<H: GroupHandler> Inner<H> {
         };
         let upto = self.log.before_last_bytes(kept_bytes);
         let upto = upto.max(self.log.last_far_behind(self.far_bytes()));
+        // They have what was erased for ever, or lie beside it. Members that lack them get a snapshot.
+        let erased = self.log.is_erasing().then(|| self.log.erasures().purge_upto).flatten();
+        let upto = upto.max(erased);
         match upto.map(|upto| upto.min(index)) {
             Some(upto) => self.raft.trigger().purge_log(upto.0).await,
             None => Ok(()),

@@ -150,7 +150,7 @@ static OPERATIONS: &[Row] = &[
     row("deleting a subscription", Need::ADMIN, &["topic.v1.TopicService/DeleteSubscription"], &[], &[]),
     row("creating, changing and deleting topics of streams", Need::ADMIN,
         &["stream.v1.StreamService/CreateTopic", "stream.v1.StreamService/UpdateTopic",
-          "stream.v1.StreamService/DeleteTopic", "stream.v1.StreamService/DeleteCursors"],
+          "stream.v1.StreamService/DeleteTopic", "stream.v1.StreamService/DeleteCursors", "stream.v1.StreamService/Redact"],
         &[], &[]),
     row("changing exchanges and bindings", Need::ADMIN,
         &["exchange.v1.ExchangeService/Declare", "exchange.v1.ExchangeService/Delete",

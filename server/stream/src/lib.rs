@@ -85,9 +85,8 @@
 //!   creates it. Many small appends become one entry; each is applied as a whole or refused as a whole.
 //! - **Repeating.** The key of an append counts in its partition: the same id in another conversation is another message. The answer to
 //!   a repeated one says where the first one is; whether that is still kept does not matter. What was refused claims nothing.
-//! - **Placing.** [`boltq_core::StorageEffect`]s go to the log with the entry that they are of. A record that is redacted is freed,
-//!   but the log keeps a row of neighbours until the last of them is freed: until it can erase what is in a row, nothing may be
-//!   promised about the bytes on the device.
+//! - **Placing.** [`boltq_core::StorageEffect`]s go to the log with the entry that they are of. A record that is redacted is erased: the
+//!   log masks it at once, and its bytes go from the files in time.
 //! - **Reading** asks the home what the topic is, and the group of the partition for [`Machine::topic`] with the same
 //!   [`Terms::created`]. What is there otherwise is of an earlier topic, and the partition is empty. A position before
 //!   [`PartitionView::first_seq`] is a gap, to be told; a redacted record is told without content. A time leads to few records

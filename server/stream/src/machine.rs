@@ -297,13 +297,9 @@ impl Machine {
             None => Outcome::NoRecord,
             Some(false) => Outcome::Redacted(false),
             Some(true) => {
-                let (stream, first) = (partition.stream(), Seq(seq));
-                applied.storage.push(StorageEffect::Freed {
-                    stream,
-                    first,
-                    count: 1,
-                });
-                applied.effects.push(Effect::Redacted { stream, seq: first });
+                let (stream, seq) = (partition.stream(), Seq(seq));
+                applied.storage.push(StorageEffect::Erased { stream, seq });
+                applied.effects.push(Effect::Redacted { stream, seq });
                 self.totals.redacted += 1;
                 Outcome::Redacted(true)
             }

@@ -28,6 +28,7 @@ mod options;
 mod report;
 mod rows;
 mod size;
+mod streams;
 mod target;
 
 pub use bare_grpc::serve as serve_bare_grpc;

@@ -10,7 +10,7 @@ use super::options::{BenchOptions, Output};
 use super::report::{Line, Report, Verdict, median, ms, us};
 use super::size::{self, Size};
 use super::target::{Target, Transport};
-use super::{calls, clients, cluster, delayed, disk, fanout, load_grpc, load_tcp};
+use super::{calls, clients, cluster, delayed, disk, fanout, load_grpc, load_tcp, streams};
 use crate::harness::{ServerOptions, use_server_binary};
 
 /// A work that is measured.
@@ -53,6 +53,8 @@ pub enum Row {
     Exchange,
     /// Values of the cache that are set and read, beside unary calls that are only answered.
     Kv,
+    /// Appends to streams, beside a bare transport, and reading one.
+    Streams,
     /// The clients that `--client` names, beside that for Rust.
     Clients,
     /// The first row at the leader of three nodes, beside one node.
@@ -190,6 +192,11 @@ pub async fn run(options: &BenchOptions) -> Result<(), Failure> {
     }
     if options.wants(Row::Kv) {
         for line in calls::kv_lines(options).await? {
+            report.add(line);
+        }
+    }
+    if options.wants(Row::Streams) {
+        for line in streams::lines(options).await? {
             report.add(line);
         }
     }

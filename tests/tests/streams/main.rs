@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod cursors;
 mod reading;
+mod redaction;
 mod restart;
 mod retention;
 mod tails;

@@ -19,7 +19,7 @@ fn code(error: &StreamError) -> Code {
         | StreamError::IdempotencyKeyTooLong { .. }
         | StreamError::InvalidCursorName
         | StreamError::NoPartition { .. } => Code::InvalidArgument,
-        StreamError::TopicNotFound { .. } => Code::NotFound,
+        StreamError::TopicNotFound { .. } | StreamError::RecordNotFound { .. } => Code::NotFound,
         StreamError::TopicExists { .. } => Code::AlreadyExists,
         StreamError::TopicChanged { .. } => Code::Aborted,
         StreamError::KeysFull | StreamError::CursorsFull | StreamError::StorageFull => Code::ResourceExhausted,

@@ -15,7 +15,7 @@ use boltq_proto::stream::v1::{
     CommitCursorResponse, CommittedCursor, CreateTopicRequest, CreateTopicResponse, Cursor, DeleteCursorsRequest,
     DeleteCursorsResponse, DeleteTopicRequest, DeleteTopicResponse, GetCursorsRequest, GetCursorsResponse,
     GetTopicRequest, GetTopicResponse, ListTopicsRequest, ListTopicsResponse, ReadRequest, ReadResponse, Reader,
-    TailRequest, TailResponse, UpdateTopicRequest, UpdateTopicResponse,
+    RedactRequest, RedactResponse, TailRequest, TailResponse, UpdateTopicRequest, UpdateTopicResponse,
 };
 use futures_util::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
@@ -181,6 +181,12 @@ impl StreamService for StreamDoor {
             .await
             .or_status()?;
         Ok(Response::new(DeleteCursorsResponse { deleted }))
+    }
+
+    async fn redact(&self, request: Request<RedactRequest>) -> Result<Response<RedactResponse>, Status> {
+        let RedactRequest { topic, partition, seq } = request.into_inner();
+        let redacted = self.streams.redact(&topic, partition, seq).await.or_status()?;
+        Ok(Response::new(RedactResponse { redacted }))
     }
 
     async fn create_topic(

@@ -1941,6 +1941,114 @@ func (x *DeleteCursorsResponse) GetDeleted() uint64 {
 	return 0
 }
 
+type RedactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required, 1-200 bytes of UTF-8 without control characters.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Default 0.
+	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The record.
+	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedactRequest) Reset() {
+	*x = RedactRequest{}
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedactRequest) ProtoMessage() {}
+
+func (x *RedactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedactRequest.ProtoReflect.Descriptor instead.
+func (*RedactRequest) Descriptor() ([]byte, []int) {
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RedactRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RedactRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *RedactRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type RedactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it had its content until now.
+	Redacted      bool `protobuf:"varint,1,opt,name=redacted,proto3" json:"redacted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedactResponse) Reset() {
+	*x = RedactResponse{}
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedactResponse) ProtoMessage() {}
+
+func (x *RedactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedactResponse.ProtoReflect.Descriptor instead.
+func (*RedactResponse) Descriptor() ([]byte, []int) {
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RedactResponse) GetRedacted() bool {
+	if x != nil {
+		return x.Redacted
+	}
+	return false
+}
+
 // How long records are kept. What is older, or over the bytes, goes in blocks, some time after.
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1954,7 +2062,7 @@ type Retention struct {
 
 func (x *Retention) Reset() {
 	*x = Retention{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[28]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2074,7 @@ func (x *Retention) String() string {
 func (*Retention) ProtoMessage() {}
 
 func (x *Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[28]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2087,7 @@ func (x *Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retention.ProtoReflect.Descriptor instead.
 func (*Retention) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{28}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Retention) GetMaxAge() *durationpb.Duration {
@@ -2010,7 +2118,7 @@ type CreateTopicRequest struct {
 
 func (x *CreateTopicRequest) Reset() {
 	*x = CreateTopicRequest{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[29]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2130,7 @@ func (x *CreateTopicRequest) String() string {
 func (*CreateTopicRequest) ProtoMessage() {}
 
 func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[29]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2143,7 @@ func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicRequest.ProtoReflect.Descriptor instead.
 func (*CreateTopicRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{29}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateTopicRequest) GetTopic() string {
@@ -2070,7 +2178,7 @@ type CreateTopicResponse struct {
 
 func (x *CreateTopicResponse) Reset() {
 	*x = CreateTopicResponse{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[30]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2190,7 @@ func (x *CreateTopicResponse) String() string {
 func (*CreateTopicResponse) ProtoMessage() {}
 
 func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[30]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2203,7 @@ func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicResponse.ProtoReflect.Descriptor instead.
 func (*CreateTopicResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{30}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateTopicResponse) GetTopic() *Topic {
@@ -2124,7 +2232,7 @@ type UpdateTopicRequest struct {
 
 func (x *UpdateTopicRequest) Reset() {
 	*x = UpdateTopicRequest{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[31]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2244,7 @@ func (x *UpdateTopicRequest) String() string {
 func (*UpdateTopicRequest) ProtoMessage() {}
 
 func (x *UpdateTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[31]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2257,7 @@ func (x *UpdateTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTopicRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTopicRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{31}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateTopicRequest) GetTopic() string {
@@ -2175,7 +2283,7 @@ type UpdateTopicResponse struct {
 
 func (x *UpdateTopicResponse) Reset() {
 	*x = UpdateTopicResponse{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[32]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2295,7 @@ func (x *UpdateTopicResponse) String() string {
 func (*UpdateTopicResponse) ProtoMessage() {}
 
 func (x *UpdateTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[32]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2308,7 @@ func (x *UpdateTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTopicResponse.ProtoReflect.Descriptor instead.
 func (*UpdateTopicResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{32}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateTopicResponse) GetTopic() *Topic {
@@ -2220,7 +2328,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[33]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2340,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[33]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2353,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{33}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteTopicRequest) GetTopic() string {
@@ -2263,7 +2371,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[34]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2383,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[34]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2396,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{34}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{36}
 }
 
 type GetTopicRequest struct {
@@ -2303,7 +2411,7 @@ type GetTopicRequest struct {
 
 func (x *GetTopicRequest) Reset() {
 	*x = GetTopicRequest{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[35]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2423,7 @@ func (x *GetTopicRequest) String() string {
 func (*GetTopicRequest) ProtoMessage() {}
 
 func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[35]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2436,7 @@ func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicRequest.ProtoReflect.Descriptor instead.
 func (*GetTopicRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{35}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetTopicRequest) GetTopic() string {
@@ -2356,7 +2464,7 @@ type GetTopicResponse struct {
 
 func (x *GetTopicResponse) Reset() {
 	*x = GetTopicResponse{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[36]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2476,7 @@ func (x *GetTopicResponse) String() string {
 func (*GetTopicResponse) ProtoMessage() {}
 
 func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[36]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2489,7 @@ func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicResponse.ProtoReflect.Descriptor instead.
 func (*GetTopicResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{36}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetTopicResponse) GetTopic() *Topic {
@@ -2410,7 +2518,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[37]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2530,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[37]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2543,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{37}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTopicsRequest) GetPageSize() uint32 {
@@ -2463,7 +2571,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[38]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2583,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[38]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2596,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{38}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*Topic {
@@ -2521,7 +2629,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[39]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2641,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[39]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2654,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{39}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Topic) GetName() string {
@@ -2608,7 +2716,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[40]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2728,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_stream_v1_stream_proto_msgTypes[40]
+	mi := &file_boltq_stream_v1_stream_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2741,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{40}
+	return file_boltq_stream_v1_stream_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Partition) GetPartition() uint32 {
@@ -2812,7 +2920,13 @@ const file_boltq_stream_v1_stream_proto_rawDesc = "" +
 	"\x06member\x18\x04 \x01(\tH\x00R\x06member\x88\x01\x01B\t\n" +
 	"\a_member\"1\n" +
 	"\x15DeleteCursorsResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x04R\adeleted\"\\\n" +
+	"\adeleted\x18\x01 \x01(\x04R\adeleted\"U\n" +
+	"\rRedactRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\",\n" +
+	"\x0eRedactResponse\x12\x1a\n" +
+	"\bredacted\x18\x01 \x01(\bR\bredacted\"\\\n" +
 	"\tRetention\x122\n" +
 	"\amax_age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06maxAge\x12\x1b\n" +
 	"\tmax_bytes\x18\x02 \x01(\x04R\bmaxBytes\"\x84\x01\n" +
@@ -2863,7 +2977,7 @@ const file_boltq_stream_v1_stream_proto_rawDesc = "" +
 	"\tfirst_seq\x18\x02 \x01(\x04R\bfirstSeq\x12\x17\n" +
 	"\aend_seq\x18\x03 \x01(\x04R\x06endSeq\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12A\n" +
-	"\x0elast_timestamp\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\rlastTimestamp2\x91\b\n" +
+	"\x0elast_timestamp\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\rlastTimestamp2\xdc\b\n" +
 	"\rStreamService\x12I\n" +
 	"\x06Append\x12\x1e.boltq.stream.v1.AppendRequest\x1a\x1f.boltq.stream.v1.AppendResponse\x12_\n" +
 	"\fAppendStream\x12$.boltq.stream.v1.AppendStreamRequest\x1a%.boltq.stream.v1.AppendStreamResponse(\x010\x01\x12C\n" +
@@ -2872,7 +2986,8 @@ const file_boltq_stream_v1_stream_proto_rawDesc = "" +
 	"\fCommitCursor\x12$.boltq.stream.v1.CommitCursorRequest\x1a%.boltq.stream.v1.CommitCursorResponse\x12U\n" +
 	"\n" +
 	"GetCursors\x12\".boltq.stream.v1.GetCursorsRequest\x1a#.boltq.stream.v1.GetCursorsResponse\x12^\n" +
-	"\rDeleteCursors\x12%.boltq.stream.v1.DeleteCursorsRequest\x1a&.boltq.stream.v1.DeleteCursorsResponse\x12X\n" +
+	"\rDeleteCursors\x12%.boltq.stream.v1.DeleteCursorsRequest\x1a&.boltq.stream.v1.DeleteCursorsResponse\x12I\n" +
+	"\x06Redact\x12\x1e.boltq.stream.v1.RedactRequest\x1a\x1f.boltq.stream.v1.RedactResponse\x12X\n" +
 	"\vCreateTopic\x12#.boltq.stream.v1.CreateTopicRequest\x1a$.boltq.stream.v1.CreateTopicResponse\x12X\n" +
 	"\vUpdateTopic\x12#.boltq.stream.v1.UpdateTopicRequest\x1a$.boltq.stream.v1.UpdateTopicResponse\x12X\n" +
 	"\vDeleteTopic\x12#.boltq.stream.v1.DeleteTopicRequest\x1a$.boltq.stream.v1.DeleteTopicResponse\x12O\n" +
@@ -2893,7 +3008,7 @@ func file_boltq_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_boltq_stream_v1_stream_proto_rawDescData
 }
 
-var file_boltq_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_boltq_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_boltq_stream_v1_stream_proto_goTypes = []any{
 	(*NewRecord)(nil),             // 0: boltq.stream.v1.NewRecord
 	(*AppendRequest)(nil),         // 1: boltq.stream.v1.AppendRequest
@@ -2923,39 +3038,41 @@ var file_boltq_stream_v1_stream_proto_goTypes = []any{
 	(*Cursor)(nil),                // 25: boltq.stream.v1.Cursor
 	(*DeleteCursorsRequest)(nil),  // 26: boltq.stream.v1.DeleteCursorsRequest
 	(*DeleteCursorsResponse)(nil), // 27: boltq.stream.v1.DeleteCursorsResponse
-	(*Retention)(nil),             // 28: boltq.stream.v1.Retention
-	(*CreateTopicRequest)(nil),    // 29: boltq.stream.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),   // 30: boltq.stream.v1.CreateTopicResponse
-	(*UpdateTopicRequest)(nil),    // 31: boltq.stream.v1.UpdateTopicRequest
-	(*UpdateTopicResponse)(nil),   // 32: boltq.stream.v1.UpdateTopicResponse
-	(*DeleteTopicRequest)(nil),    // 33: boltq.stream.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil),   // 34: boltq.stream.v1.DeleteTopicResponse
-	(*GetTopicRequest)(nil),       // 35: boltq.stream.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),      // 36: boltq.stream.v1.GetTopicResponse
-	(*ListTopicsRequest)(nil),     // 37: boltq.stream.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),    // 38: boltq.stream.v1.ListTopicsResponse
-	(*Topic)(nil),                 // 39: boltq.stream.v1.Topic
-	(*Partition)(nil),             // 40: boltq.stream.v1.Partition
-	nil,                           // 41: boltq.stream.v1.NewRecord.HeadersEntry
-	nil,                           // 42: boltq.stream.v1.Record.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*RedactRequest)(nil),         // 28: boltq.stream.v1.RedactRequest
+	(*RedactResponse)(nil),        // 29: boltq.stream.v1.RedactResponse
+	(*Retention)(nil),             // 30: boltq.stream.v1.Retention
+	(*CreateTopicRequest)(nil),    // 31: boltq.stream.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),   // 32: boltq.stream.v1.CreateTopicResponse
+	(*UpdateTopicRequest)(nil),    // 33: boltq.stream.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),   // 34: boltq.stream.v1.UpdateTopicResponse
+	(*DeleteTopicRequest)(nil),    // 35: boltq.stream.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),   // 36: boltq.stream.v1.DeleteTopicResponse
+	(*GetTopicRequest)(nil),       // 37: boltq.stream.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),      // 38: boltq.stream.v1.GetTopicResponse
+	(*ListTopicsRequest)(nil),     // 39: boltq.stream.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),    // 40: boltq.stream.v1.ListTopicsResponse
+	(*Topic)(nil),                 // 41: boltq.stream.v1.Topic
+	(*Partition)(nil),             // 42: boltq.stream.v1.Partition
+	nil,                           // 43: boltq.stream.v1.NewRecord.HeadersEntry
+	nil,                           // 44: boltq.stream.v1.Record.HeadersEntry
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
 }
 var file_boltq_stream_v1_stream_proto_depIdxs = []int32{
-	41, // 0: boltq.stream.v1.NewRecord.headers:type_name -> boltq.stream.v1.NewRecord.HeadersEntry
+	43, // 0: boltq.stream.v1.NewRecord.headers:type_name -> boltq.stream.v1.NewRecord.HeadersEntry
 	0,  // 1: boltq.stream.v1.AppendRequest.records:type_name -> boltq.stream.v1.NewRecord
 	3,  // 2: boltq.stream.v1.AppendResponse.positions:type_name -> boltq.stream.v1.Position
-	43, // 3: boltq.stream.v1.Position.timestamp:type_name -> google.protobuf.Timestamp
+	45, // 3: boltq.stream.v1.Position.timestamp:type_name -> google.protobuf.Timestamp
 	0,  // 4: boltq.stream.v1.AppendStreamRequest.records:type_name -> boltq.stream.v1.NewRecord
 	6,  // 5: boltq.stream.v1.AppendStreamResponse.failures:type_name -> boltq.stream.v1.AppendFailure
-	43, // 6: boltq.stream.v1.Start.time:type_name -> google.protobuf.Timestamp
+	45, // 6: boltq.stream.v1.Start.time:type_name -> google.protobuf.Timestamp
 	8,  // 7: boltq.stream.v1.Start.cursor:type_name -> boltq.stream.v1.Reader
 	7,  // 8: boltq.stream.v1.ReadRequest.start:type_name -> boltq.stream.v1.Start
 	11, // 9: boltq.stream.v1.ReadResponse.records:type_name -> boltq.stream.v1.Record
-	43, // 10: boltq.stream.v1.Record.timestamp:type_name -> google.protobuf.Timestamp
-	42, // 11: boltq.stream.v1.Record.headers:type_name -> boltq.stream.v1.Record.HeadersEntry
+	45, // 10: boltq.stream.v1.Record.timestamp:type_name -> google.protobuf.Timestamp
+	44, // 11: boltq.stream.v1.Record.headers:type_name -> boltq.stream.v1.Record.HeadersEntry
 	13, // 12: boltq.stream.v1.TailRequest.sources:type_name -> boltq.stream.v1.TailSource
-	44, // 13: boltq.stream.v1.TailRequest.progress_interval:type_name -> google.protobuf.Duration
+	46, // 13: boltq.stream.v1.TailRequest.progress_interval:type_name -> google.protobuf.Duration
 	7,  // 14: boltq.stream.v1.TailSource.start:type_name -> boltq.stream.v1.Start
 	15, // 15: boltq.stream.v1.TailResponse.began:type_name -> boltq.stream.v1.TailBegan
 	10, // 16: boltq.stream.v1.TailResponse.records:type_name -> boltq.stream.v1.ReadResponse
@@ -2968,17 +3085,17 @@ var file_boltq_stream_v1_stream_proto_depIdxs = []int32{
 	6,  // 23: boltq.stream.v1.CommitCursorResponse.failures:type_name -> boltq.stream.v1.AppendFailure
 	25, // 24: boltq.stream.v1.GetCursorsResponse.cursors:type_name -> boltq.stream.v1.Cursor
 	8,  // 25: boltq.stream.v1.Cursor.reader:type_name -> boltq.stream.v1.Reader
-	44, // 26: boltq.stream.v1.Retention.max_age:type_name -> google.protobuf.Duration
-	28, // 27: boltq.stream.v1.CreateTopicRequest.retention:type_name -> boltq.stream.v1.Retention
-	39, // 28: boltq.stream.v1.CreateTopicResponse.topic:type_name -> boltq.stream.v1.Topic
-	28, // 29: boltq.stream.v1.UpdateTopicRequest.retention:type_name -> boltq.stream.v1.Retention
-	39, // 30: boltq.stream.v1.UpdateTopicResponse.topic:type_name -> boltq.stream.v1.Topic
-	39, // 31: boltq.stream.v1.GetTopicResponse.topic:type_name -> boltq.stream.v1.Topic
-	40, // 32: boltq.stream.v1.GetTopicResponse.partitions:type_name -> boltq.stream.v1.Partition
-	39, // 33: boltq.stream.v1.ListTopicsResponse.topics:type_name -> boltq.stream.v1.Topic
-	28, // 34: boltq.stream.v1.Topic.retention:type_name -> boltq.stream.v1.Retention
-	43, // 35: boltq.stream.v1.Topic.created_at:type_name -> google.protobuf.Timestamp
-	43, // 36: boltq.stream.v1.Partition.last_timestamp:type_name -> google.protobuf.Timestamp
+	46, // 26: boltq.stream.v1.Retention.max_age:type_name -> google.protobuf.Duration
+	30, // 27: boltq.stream.v1.CreateTopicRequest.retention:type_name -> boltq.stream.v1.Retention
+	41, // 28: boltq.stream.v1.CreateTopicResponse.topic:type_name -> boltq.stream.v1.Topic
+	30, // 29: boltq.stream.v1.UpdateTopicRequest.retention:type_name -> boltq.stream.v1.Retention
+	41, // 30: boltq.stream.v1.UpdateTopicResponse.topic:type_name -> boltq.stream.v1.Topic
+	41, // 31: boltq.stream.v1.GetTopicResponse.topic:type_name -> boltq.stream.v1.Topic
+	42, // 32: boltq.stream.v1.GetTopicResponse.partitions:type_name -> boltq.stream.v1.Partition
+	41, // 33: boltq.stream.v1.ListTopicsResponse.topics:type_name -> boltq.stream.v1.Topic
+	30, // 34: boltq.stream.v1.Topic.retention:type_name -> boltq.stream.v1.Retention
+	45, // 35: boltq.stream.v1.Topic.created_at:type_name -> google.protobuf.Timestamp
+	45, // 36: boltq.stream.v1.Partition.last_timestamp:type_name -> google.protobuf.Timestamp
 	1,  // 37: boltq.stream.v1.StreamService.Append:input_type -> boltq.stream.v1.AppendRequest
 	4,  // 38: boltq.stream.v1.StreamService.AppendStream:input_type -> boltq.stream.v1.AppendStreamRequest
 	9,  // 39: boltq.stream.v1.StreamService.Read:input_type -> boltq.stream.v1.ReadRequest
@@ -2986,25 +3103,27 @@ var file_boltq_stream_v1_stream_proto_depIdxs = []int32{
 	19, // 41: boltq.stream.v1.StreamService.CommitCursor:input_type -> boltq.stream.v1.CommitCursorRequest
 	23, // 42: boltq.stream.v1.StreamService.GetCursors:input_type -> boltq.stream.v1.GetCursorsRequest
 	26, // 43: boltq.stream.v1.StreamService.DeleteCursors:input_type -> boltq.stream.v1.DeleteCursorsRequest
-	29, // 44: boltq.stream.v1.StreamService.CreateTopic:input_type -> boltq.stream.v1.CreateTopicRequest
-	31, // 45: boltq.stream.v1.StreamService.UpdateTopic:input_type -> boltq.stream.v1.UpdateTopicRequest
-	33, // 46: boltq.stream.v1.StreamService.DeleteTopic:input_type -> boltq.stream.v1.DeleteTopicRequest
-	35, // 47: boltq.stream.v1.StreamService.GetTopic:input_type -> boltq.stream.v1.GetTopicRequest
-	37, // 48: boltq.stream.v1.StreamService.ListTopics:input_type -> boltq.stream.v1.ListTopicsRequest
-	2,  // 49: boltq.stream.v1.StreamService.Append:output_type -> boltq.stream.v1.AppendResponse
-	5,  // 50: boltq.stream.v1.StreamService.AppendStream:output_type -> boltq.stream.v1.AppendStreamResponse
-	10, // 51: boltq.stream.v1.StreamService.Read:output_type -> boltq.stream.v1.ReadResponse
-	14, // 52: boltq.stream.v1.StreamService.Tail:output_type -> boltq.stream.v1.TailResponse
-	21, // 53: boltq.stream.v1.StreamService.CommitCursor:output_type -> boltq.stream.v1.CommitCursorResponse
-	24, // 54: boltq.stream.v1.StreamService.GetCursors:output_type -> boltq.stream.v1.GetCursorsResponse
-	27, // 55: boltq.stream.v1.StreamService.DeleteCursors:output_type -> boltq.stream.v1.DeleteCursorsResponse
-	30, // 56: boltq.stream.v1.StreamService.CreateTopic:output_type -> boltq.stream.v1.CreateTopicResponse
-	32, // 57: boltq.stream.v1.StreamService.UpdateTopic:output_type -> boltq.stream.v1.UpdateTopicResponse
-	34, // 58: boltq.stream.v1.StreamService.DeleteTopic:output_type -> boltq.stream.v1.DeleteTopicResponse
-	36, // 59: boltq.stream.v1.StreamService.GetTopic:output_type -> boltq.stream.v1.GetTopicResponse
-	38, // 60: boltq.stream.v1.StreamService.ListTopics:output_type -> boltq.stream.v1.ListTopicsResponse
-	49, // [49:61] is the sub-list for method output_type
-	37, // [37:49] is the sub-list for method input_type
+	28, // 44: boltq.stream.v1.StreamService.Redact:input_type -> boltq.stream.v1.RedactRequest
+	31, // 45: boltq.stream.v1.StreamService.CreateTopic:input_type -> boltq.stream.v1.CreateTopicRequest
+	33, // 46: boltq.stream.v1.StreamService.UpdateTopic:input_type -> boltq.stream.v1.UpdateTopicRequest
+	35, // 47: boltq.stream.v1.StreamService.DeleteTopic:input_type -> boltq.stream.v1.DeleteTopicRequest
+	37, // 48: boltq.stream.v1.StreamService.GetTopic:input_type -> boltq.stream.v1.GetTopicRequest
+	39, // 49: boltq.stream.v1.StreamService.ListTopics:input_type -> boltq.stream.v1.ListTopicsRequest
+	2,  // 50: boltq.stream.v1.StreamService.Append:output_type -> boltq.stream.v1.AppendResponse
+	5,  // 51: boltq.stream.v1.StreamService.AppendStream:output_type -> boltq.stream.v1.AppendStreamResponse
+	10, // 52: boltq.stream.v1.StreamService.Read:output_type -> boltq.stream.v1.ReadResponse
+	14, // 53: boltq.stream.v1.StreamService.Tail:output_type -> boltq.stream.v1.TailResponse
+	21, // 54: boltq.stream.v1.StreamService.CommitCursor:output_type -> boltq.stream.v1.CommitCursorResponse
+	24, // 55: boltq.stream.v1.StreamService.GetCursors:output_type -> boltq.stream.v1.GetCursorsResponse
+	27, // 56: boltq.stream.v1.StreamService.DeleteCursors:output_type -> boltq.stream.v1.DeleteCursorsResponse
+	29, // 57: boltq.stream.v1.StreamService.Redact:output_type -> boltq.stream.v1.RedactResponse
+	32, // 58: boltq.stream.v1.StreamService.CreateTopic:output_type -> boltq.stream.v1.CreateTopicResponse
+	34, // 59: boltq.stream.v1.StreamService.UpdateTopic:output_type -> boltq.stream.v1.UpdateTopicResponse
+	36, // 60: boltq.stream.v1.StreamService.DeleteTopic:output_type -> boltq.stream.v1.DeleteTopicResponse
+	38, // 61: boltq.stream.v1.StreamService.GetTopic:output_type -> boltq.stream.v1.GetTopicResponse
+	40, // 62: boltq.stream.v1.StreamService.ListTopics:output_type -> boltq.stream.v1.ListTopicsResponse
+	50, // [50:63] is the sub-list for method output_type
+	37, // [37:50] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name
 	37, // [37:37] is the sub-list for extension extendee
 	0,  // [0:37] is the sub-list for field type_name
@@ -3036,7 +3155,7 @@ func file_boltq_stream_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_boltq_stream_v1_stream_proto_rawDesc), len(file_boltq_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

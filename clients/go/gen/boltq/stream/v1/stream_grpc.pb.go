@@ -26,6 +26,7 @@ const (
 	StreamService_CommitCursor_FullMethodName  = "/boltq.stream.v1.StreamService/CommitCursor"
 	StreamService_GetCursors_FullMethodName    = "/boltq.stream.v1.StreamService/GetCursors"
 	StreamService_DeleteCursors_FullMethodName = "/boltq.stream.v1.StreamService/DeleteCursors"
+	StreamService_Redact_FullMethodName        = "/boltq.stream.v1.StreamService/Redact"
 	StreamService_CreateTopic_FullMethodName   = "/boltq.stream.v1.StreamService/CreateTopic"
 	StreamService_UpdateTopic_FullMethodName   = "/boltq.stream.v1.StreamService/UpdateTopic"
 	StreamService_DeleteTopic_FullMethodName   = "/boltq.stream.v1.StreamService/DeleteTopic"
@@ -62,6 +63,9 @@ type StreamServiceClient interface {
 	GetCursors(ctx context.Context, in *GetCursorsRequest, opts ...grpc.CallOption) (*GetCursorsResponse, error)
 	// Forgets positions of a group of readers.
 	DeleteCursors(ctx context.Context, in *DeleteCursorsRequest, opts ...grpc.CallOption) (*DeleteCursorsResponse, error)
+	// Takes the content of a record away, for ever. Its place and its number stay. From the answer on no node that has applied it gives it
+	// away; its bytes go from the files of every node within seconds to minutes, when these were rewritten.
+	Redact(ctx context.Context, in *RedactRequest, opts ...grpc.CallOption) (*RedactResponse, error)
 	// Creates a topic. One that exists with as many partitions is found. ALREADY_EXISTS if it has another number.
 	CreateTopic(ctx context.Context, in *CreateTopicRequest, opts ...grpc.CallOption) (*CreateTopicResponse, error)
 	// Changes how long the records of a topic are kept. The number of partitions is decided once.
@@ -164,6 +168,16 @@ func (c *streamServiceClient) DeleteCursors(ctx context.Context, in *DeleteCurso
 	return out, nil
 }
 
+func (c *streamServiceClient) Redact(ctx context.Context, in *RedactRequest, opts ...grpc.CallOption) (*RedactResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedactResponse)
+	err := c.cc.Invoke(ctx, StreamService_Redact_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *streamServiceClient) CreateTopic(ctx context.Context, in *CreateTopicRequest, opts ...grpc.CallOption) (*CreateTopicResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateTopicResponse)
@@ -243,6 +257,9 @@ type StreamServiceServer interface {
 	GetCursors(context.Context, *GetCursorsRequest) (*GetCursorsResponse, error)
 	// Forgets positions of a group of readers.
 	DeleteCursors(context.Context, *DeleteCursorsRequest) (*DeleteCursorsResponse, error)
+	// Takes the content of a record away, for ever. Its place and its number stay. From the answer on no node that has applied it gives it
+	// away; its bytes go from the files of every node within seconds to minutes, when these were rewritten.
+	Redact(context.Context, *RedactRequest) (*RedactResponse, error)
 	// Creates a topic. One that exists with as many partitions is found. ALREADY_EXISTS if it has another number.
 	CreateTopic(context.Context, *CreateTopicRequest) (*CreateTopicResponse, error)
 	// Changes how long the records of a topic are kept. The number of partitions is decided once.
@@ -283,6 +300,9 @@ func (UnimplementedStreamServiceServer) GetCursors(context.Context, *GetCursorsR
 }
 func (UnimplementedStreamServiceServer) DeleteCursors(context.Context, *DeleteCursorsRequest) (*DeleteCursorsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteCursors not implemented")
+}
+func (UnimplementedStreamServiceServer) Redact(context.Context, *RedactRequest) (*RedactResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Redact not implemented")
 }
 func (UnimplementedStreamServiceServer) CreateTopic(context.Context, *CreateTopicRequest) (*CreateTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateTopic not implemented")
@@ -428,6 +448,24 @@ func _StreamService_DeleteCursors_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StreamService_Redact_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedactRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).Redact(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_Redact_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).Redact(ctx, req.(*RedactRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StreamService_CreateTopic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateTopicRequest)
 	if err := dec(in); err != nil {
@@ -544,6 +582,10 @@ var StreamService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteCursors",
 			Handler:    _StreamService_DeleteCursors_Handler,
+		},
+		{
+			MethodName: "Redact",
+			Handler:    _StreamService_Redact_Handler,
 		},
 		{
 			MethodName: "CreateTopic",

@@ -12,16 +12,22 @@ const PROTOS: &[&str] = &[
     "boltq/admin/v1/admin.proto",
     "boltq/cluster/v1/cluster.proto",
     "boltq/kv/v1/kv.proto",
+    "boltq/stream/v1/stream.proto",
 ];
+/// For reflection alone: tonic-types has its code.
+const SHOWN_PROTOS: &[&str] = &["google/rpc/error_details.proto"];
 /// Between nodes: not part of what reflection shows to clients.
 const INTERNAL_PROTOS: &[&str] = &["boltq/internal/v1/peer.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=boltq");
+    println!("cargo:rerun-if-changed=google");
     let descriptors = protox::compile(PROTOS, ["."])?;
     // tonic-prost-build writes no descriptor file when it is handed a compiled set; reflection needs one.
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join("boltq_descriptor.bin"), descriptors.encode_to_vec())?;
+    let mut shown = descriptors.clone();
+    shown.file.extend(protox::compile(SHOWN_PROTOS, ["."])?.file);
+    fs::write(out.join("boltq_descriptor.bin"), shown.encode_to_vec())?;
     for set in [descriptors, protox::compile(INTERNAL_PROTOS, ["."])?] {
         tonic_prost_build::configure()
             .bytes(".")

@@ -240,7 +240,7 @@ func TestKeysThatWereMadeUpAreLeftOutWhenTheServerHasNoRoomForThem(t *testing.T)
 	}
 }
 
-func TestMessagesWithoutAKeyAreSentAgainIfTheyWereRefusedForTheKeysOfOthers(t *testing.T) {
+func TestAKeyThatIsOneTooMuchIsRefusedAloneAmongMessagesWithoutKeys(t *testing.T) {
 	bed := startTestbed(t, "--set", "queue.dedup_max_keys=5")
 	client, queue := bed.connect(t, boltq.WithGeneratedKeys(false)), unique("jobs")
 	keyed := func(number int) boltq.Message {

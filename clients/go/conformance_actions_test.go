@@ -36,7 +36,7 @@ func init() {
 			return object{}, ctx.Err()
 		},
 	}
-	for _, group := range []map[string]action{queueActions, topicActions, exchangeActions, cacheActions, clusterActions} {
+	for _, group := range []map[string]action{queueActions, topicActions, exchangeActions, cacheActions, clusterActions, workerActions} {
 		for name, action := range group {
 			actions[name] = action
 		}
@@ -62,6 +62,9 @@ var queueActions = map[string]action{
 		}
 		if a.flag("dead_letter") {
 			opts = append(opts, boltq.WithDeadLetter())
+		}
+		if a.flag("release") {
+			return settled("settled", textsOf(a["tokens"]), c.Release(ctx, a.tokens()...))
 		}
 		return settled("settled", textsOf(a["tokens"]), c.Nack(ctx, a.tokens(), opts...))
 	}),

@@ -97,10 +97,13 @@ func manyWork(ctx context.Context, r *run, a arguments, progress *progress) (any
 		opts = append(opts, boltq.WithWorkerLease(a.duration("lease")))
 	}
 	go work.stopWhenAsked(working)
-	reported := 0
-	if err := r.client.NewWorker(a.text("queue"), work.handle, opts...).Run(working); err != nil {
+	opts = append(opts, boltq.WithOnError(work.tell))
+	// What was not settled since the stop was told.
+	var left *boltq.StopError
+	err := r.client.NewWorker(a.text("queue"), work.handle, opts...).Run(working)
+	if err != nil && (!errors.As(err, &left) || errors.Is(err, boltq.ErrStopTimeout)) {
 		r.t.Logf("the worker reports %v", err)
-		reported++
+		work.report()
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%d numbers were handled in time: %w", progress.reached.Load(), ctx.Err())
@@ -108,7 +111,7 @@ func manyWork(ctx context.Context, r *run, a arguments, progress *progress) (any
 	work.mu.Lock()
 	defer work.mu.Unlock()
 	return object{
-		"handled": progress.reached.Load(), "unexpected": work.unexpected, "failed": work.failed, "errors": reported,
+		"handled": progress.reached.Load(), "unexpected": work.unexpected, "failed": work.failed, "errors": work.reported,
 	}, nil
 }
 
@@ -121,6 +124,20 @@ type numbers struct {
 	mu                 sync.Mutex
 	seen, refused      map[int]bool
 	unexpected, failed int
+	reported           int
+}
+
+// tell counts what the worker tells, but for failures of the handler and what came too late.
+func (w *numbers) tell(_ *boltq.Delivery, err *boltq.WorkerError) {
+	if err.What != boltq.HandlerFailed && !errors.Is(err, boltq.ErrLeaseLost) && !errors.Is(err, boltq.ErrNotFound) {
+		w.report()
+	}
+}
+
+func (w *numbers) report() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reported++
 }
 
 func (w *numbers) handle(_ context.Context, delivery *boltq.Delivery) error {

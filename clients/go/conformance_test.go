@@ -65,6 +65,7 @@ type run struct {
 	names      map[string]string
 	streams    map[string]*openStream
 	background map[string]*background
+	workers    map[string]*toldWorker
 }
 
 // background is a step that goes on while others are made.
@@ -81,6 +82,7 @@ func (s scenario) run(t *testing.T, bed *testbed) {
 		t: t, bed: bed, client: bed.connect(t),
 		variables: make(map[string]any), names: make(map[string]string),
 		streams: make(map[string]*openStream), background: make(map[string]*background),
+		workers: make(map[string]*toldWorker),
 	}
 	defer func() {
 		for _, stream := range r.streams {
@@ -89,6 +91,11 @@ func (s scenario) run(t *testing.T, bed *testbed) {
 		for _, one := range r.background {
 			one.stop()
 			<-one.done
+		}
+		for _, worker := range r.workers {
+			worker.finish()
+			worker.stop()
+			<-worker.ended
 		}
 	}()
 	for number, raw := range s.Steps {

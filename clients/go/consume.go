@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
@@ -78,6 +77,12 @@ func (d *Delivery) Nack(ctx context.Context, opts ...NackOption) error {
 	return d.client.settler.settle(ctx, nackOf(opts), d.token)
 }
 
+// Release gives the message back as it came, for who has not worked on it: it is ready for others at once, at its old
+// place, and no failed attempt is counted.
+func (d *Delivery) Release(ctx context.Context) error {
+	return d.client.settler.settle(ctx, released, d.token)
+}
+
 // Extend makes the lease end so long from now, 1 s to 12 h.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	return d.client.settler.settle(ctx, settlement{kind: extend, duration: lease}, d.token)
@@ -96,6 +101,8 @@ func WithDeadLetter() NackOption {
 	return func(s *settlement) { s.deadLetter = true }
 }
 
+var released = settlement{kind: nack, release: true}
+
 func nackOf(opts []NackOption) settlement {
 	how := settlement{kind: nack}
 	for _, option := range opts {
@@ -113,6 +120,11 @@ func (c *Client) Ack(ctx context.Context, tokens ...Token) error {
 // Nack is Delivery.Nack for many.
 func (c *Client) Nack(ctx context.Context, tokens []Token, opts ...NackOption) error {
 	return c.settler.settleMany(ctx, nackOf(opts), tokens)
+}
+
+// Release is Delivery.Release for many.
+func (c *Client) Release(ctx context.Context, tokens ...Token) error {
+	return c.settler.settleMany(ctx, released, tokens)
 }
 
 // Extend is Delivery.Extend for many.
@@ -190,21 +202,24 @@ func (c *Client) Consume(ctx context.Context, queue string, opts ...ConsumeOptio
 func (c *Client) Subscribe(ctx context.Context, queue string, opts ...ConsumeOption) (*Stream[*Delivery], error) {
 	how := consumingOf(opts)
 	return subscribe(ctx, c, func(ctx context.Context, conn grpc.ClientConnInterface) (source[*Delivery], error) {
-		receive, header, err := openDeliveries(ctx, conn, queue, how)
-		return source[*Delivery]{header: header, receive: func() ([]*Delivery, error) {
-			response, err := receive()
+		stream, err := openDeliveries(ctx, conn, queue, how)
+		if err != nil {
+			return source[*Delivery]{}, err
+		}
+		return source[*Delivery]{header: stream.Header, receive: func() ([]*Delivery, error) {
+			response, err := stream.Recv()
 			return c.deliveries(queue, response.GetDeliveries()), err
-		}}, err
+		}}, nil
 	}, nil)
 }
 
 // openDeliveries begins one stream of deliveries.
-func openDeliveries(ctx context.Context, conn grpc.ClientConnInterface, queue string, how consuming) (
-	receive func() (*queuev1.SubscribeResponse, error), header func() (metadata.MD, error), err error,
-) {
+func openDeliveries(
+	ctx context.Context, conn grpc.ClientConnInterface, queue string, how consuming,
+) (queuev1.QueueService_SubscribeClient, error) {
 	stream, err := queues(conn).Subscribe(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	init := &queuev1.SubscribeInit{
 		Queue:       queue,
@@ -215,7 +230,7 @@ func openDeliveries(ctx context.Context, conn grpc.ClientConnInterface, queue st
 	// If the stream has failed, it says why when it is read. The side of the client stays open: it ends the stream.
 	err = stream.Send(&queuev1.SubscribeRequest{Request: &queuev1.SubscribeRequest_Init{Init: init}})
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
+		return nil, err
 	}
-	return stream.Recv, stream.Header, nil
+	return stream, nil
 }

@@ -135,8 +135,9 @@ var (
 	ErrWrongServer = errors.New("boltq: no server of BoltQ")
 	// ErrClosed is returned by everything that belongs to a Client or Publisher that was closed.
 	ErrClosed = errors.New("boltq: closed")
-	// ErrDrainTimeout is returned by Worker.Run if handlers did not end in time.
-	ErrDrainTimeout = errors.New("boltq: handlers did not end in time")
+	// ErrStopTimeout is in what Worker.Run returns if handlers or settlements did not end in time, and is the cause with
+	// which the contexts of those handlers end.
+	ErrStopTimeout = errors.New("boltq: the worker did not stop in time")
 	// ErrLeaseCeiling is the cause with which the context of a handler ends that took longer than WithMaxLease.
 	ErrLeaseCeiling = errors.New("boltq: the handler took longer than its lease may be extended")
 )

@@ -2,6 +2,8 @@ package boltq
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,7 +13,7 @@ import (
 // The leases of a stream end with it, so a message that a handler is at work on can be delivered again, to this worker among
 // others. Then the job that is there takes the new lease over, and no second handler begins. The same is true for a message
 // whose handler has finished and that could not be acknowledged because its lease had ended: it is remembered for as
-// long as a lease, and acknowledged when it comes again.
+// minute, and acknowledged if it comes again. Only if it does not it was not settled.
 type jobs struct {
 	bytesMax int
 
@@ -20,11 +22,13 @@ type jobs struct {
 	byID    map[MessageID]*job
 	// waiting has no handler yet, the oldest first.
 	waiting []*job
-	// bytes are those of jobs that wait or are handled.
+	// bytes are those of jobs that wait.
 	bytes int
-	// settling counts those whose settlement is on its way.
-	settling int
-	stopped  bool
+	// settling counts those whose settlement is on its way, and releasing those that are given back as they came.
+	settling, releasing int
+	stopped             bool
+	// left has the messages whose settlement has failed since it stopped.
+	left []MessageID
 }
 
 type jobState int
@@ -51,10 +55,13 @@ type job struct {
 	lost     bool
 	leaseEnd time.Time
 	begun    time.Time
+	// givenUp: it was handled for too long.
+	givenUp bool
 	// again is the same message, delivered while this one is being settled.
 	again *Delivery
-	// forget is when a job that is remembered goes.
+	// forget is when a job that is remembered goes, and late why it was not acknowledged.
 	forget time.Time
+	late   error
 	result error
 }
 
@@ -64,14 +71,18 @@ func newJobs(bytesMax int) *jobs {
 	return j
 }
 
-// add takes a delivery. It returns the job of the same message if that is done and is to be settled with the new lease.
-func (j *jobs) add(delivery *Delivery, leaseEnd time.Time) *job {
+// add takes a delivery. It returns the job of the same message if that is done and is to be settled with the new lease. A
+// new message is refused if no handler begins any more.
+func (j *jobs) add(delivery *Delivery, leaseEnd time.Time) (done *job, refused bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known, ok := j.byID[delivery.ID]
 	if !ok {
+		if j.stopped {
+			return nil, true
+		}
 		j.push(delivery, leaseEnd)
-		return nil
+		return nil, false
 	}
 	known.token, known.leaseEnd, known.lost = delivery.token, leaseEnd, false
 	switch known.state {
@@ -81,9 +92,9 @@ func (j *jobs) add(delivery *Delivery, leaseEnd time.Time) *job {
 	case jobRemembered:
 		known.state = jobSettling
 		j.settling++
-		return known
+		return known, false
 	}
-	return nil
+	return nil, false
 }
 
 // push adds a job that waits for a handler.
@@ -114,6 +125,8 @@ func (j *jobs) next(ctx, stopping context.Context) *job {
 	job := j.waiting[0]
 	j.waiting[0] = nil
 	j.waiting = j.waiting[1:]
+	j.bytes -= job.bytes
+	j.changed.Broadcast()
 	job.state, job.begun = jobHandled, time.Now()
 	job.ctx, job.interrupt = context.WithCancelCause(ctx)
 	return job
@@ -125,8 +138,6 @@ func (j *jobs) finished(job *job, result error) {
 	defer j.mu.Unlock()
 	job.state, job.result = jobSettling, result
 	j.settling++
-	j.bytes -= job.bytes
-	j.changed.Broadcast()
 }
 
 // outcome says how to settle a job.
@@ -144,8 +155,8 @@ const (
 	done afterwards = iota
 	// settleAgain: it has another lease now, and is to be settled with that.
 	settleAgain
-	// comesAgain: nothing, but it was not settled.
-	comesAgain
+	// notSettled: it is to be told.
+	notSettled
 )
 
 // settled is told what came of a settlement with a token.
@@ -159,19 +170,22 @@ func (j *jobs) settled(job *job, token Token, err error) afterwards {
 	}
 	j.settling--
 	j.changed.Broadcast()
-	if settledBefore(err) && job.result == nil {
-		job.state, job.forget = jobRemembered, time.Now().Add(rememberedFor)
+	if errors.Is(err, ErrLeaseLost) && job.result == nil {
+		job.state, job.forget, job.late = jobRemembered, time.Now().Add(rememberedFor), err
 		return done
+	}
+	var asked *nackError
+	if j.stopped && (err != nil || errors.As(job.result, &asked) && asked.release) {
+		j.left = append(j.left, job.delivery.ID)
 	}
 	delete(j.byID, job.delivery.ID)
 	acknowledged := err == nil && job.result == nil
 	if again != nil && !job.lost && !acknowledged {
 		// It was given back, and is here already.
 		j.push(again, job.leaseEnd)
-		return done
 	}
 	if err != nil {
-		return comesAgain
+		return notSettled
 	}
 	return done
 }
@@ -183,33 +197,33 @@ const rememberedFor = time.Minute
 func (j *jobs) streamEnded() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, job := range j.waiting {
-		delete(j.byID, job.delivery.ID)
-		j.bytes -= job.bytes
-	}
-	j.waiting = nil
+	j.takeWaiting()
 	for _, job := range j.byID {
 		job.lost = true
 	}
-	j.changed.Broadcast()
 }
 
-// toExtend has the jobs whose lease ends before a time. Handlers that have taken too long are interrupted instead.
-func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) []heldLease {
+// toExtend has the jobs whose lease ends before a time. Handlers that have taken too long are interrupted instead, and
+// returned the first time, and so are jobs that were remembered and did not come again.
+func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) (held []heldLease, over, late []*job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var held []heldLease
 	for id, job := range j.byID {
 		switch {
 		case job.state == jobRemembered && now.After(job.forget):
 			delete(j.byID, id)
+			late = append(late, job)
 		case job.state == jobHandled && now.Sub(job.begun) > ceiling:
+			if !job.givenUp {
+				job.givenUp = true
+				over = append(over, job)
+			}
 			job.interrupt(ErrLeaseCeiling)
 		case job.state <= jobHandled && !job.lost && job.leaseEnd.Before(before):
 			held = append(held, heldLease{job: job, token: job.token})
 		}
 	}
-	return held
+	return held, over, late
 }
 
 // heldLease is the lease of a job at some time.
@@ -218,26 +232,28 @@ type heldLease struct {
 	token Token
 }
 
-// extended is told what came of an extension.
-func (j *jobs) extended(held heldLease, leaseEnd time.Time, err error) {
+// extended is told what came of an extension; true: the lease was lost before.
+func (j *jobs) extended(held heldLease, leaseEnd time.Time, err error) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if string(held.job.token) != string(held.token) {
-		return
+	if string(held.job.token) != string(held.token) || held.job.state > jobHandled {
+		return false
 	}
 	switch {
 	case err == nil:
 		held.job.leaseEnd = leaseEnd
-	case settledBefore(err):
+	case settledBefore(err) && !held.job.lost:
 		held.job.lost = true
+		return true
 	}
+	return false
 }
 
-// awaitRoom waits until there is room for more deliveries. There is none any more when the worker stops.
+// awaitRoom waits until there is room for more deliveries. When the worker stops there always is, as they are given back.
 func (j *jobs) awaitRoom(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.await(ctx, func() bool { return j.bytes < j.bytesMax && !j.stopped }) {
+	if !j.await(ctx, func() bool { return j.bytes < j.bytesMax || j.stopped }) {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -247,15 +263,64 @@ func (j *jobs) awaitRoom(ctx context.Context) error {
 func (j *jobs) awaitSettled(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.await(ctx, func() bool { return j.settling == 0 })
+	j.await(ctx, func() bool { return j.settling == 0 && j.releasing == 0 })
 }
 
-// stop lets no more handlers begin.
-func (j *jobs) stop() {
+// releases counts messages that are given back as they came.
+func (j *jobs) releases(change int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.releasing += change
+	j.changed.Broadcast()
+}
+
+// stop lets no more handlers begin, and returns the leases of what waited for one.
+func (j *jobs) stop() []Token {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stopped = true
+	return j.takeWaiting()
+}
+
+// takeWaiting takes out what has no handler. The mutex is held.
+func (j *jobs) takeWaiting() []Token {
+	taken := make([]Token, len(j.waiting))
+	for index, job := range j.waiting {
+		taken[index] = job.token
+		delete(j.byID, job.delivery.ID)
+		j.bytes -= job.bytes
+	}
+	j.waiting = nil
 	j.changed.Broadcast()
+	return taken
+}
+
+// takeRemembered takes out what was remembered: it will not come again to this worker.
+func (j *jobs) takeRemembered() []*job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var late []*job
+	for id, job := range j.byID {
+		if job.state == jobRemembered {
+			delete(j.byID, id)
+			j.left = append(j.left, id)
+			late = append(late, job)
+		}
+	}
+	return late
+}
+
+// unsettled has the messages whose handlers have begun and that were not settled, as far as is known.
+func (j *jobs) unsettled() []MessageID {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	left := slices.Clone(j.left)
+	for id, job := range j.byID {
+		if job.state == jobHandled || job.state == jobSettling {
+			left = append(left, id)
+		}
+	}
+	return left
 }
 
 // await waits for a condition; false: the context ended before. The mutex is held.

@@ -14,7 +14,7 @@ func someDelivery(id, token byte) *Delivery {
 // begun has a job whose handler runs.
 func begun(t *testing.T, j *jobs, delivery *Delivery) *job {
 	t.Helper()
-	if job := j.add(delivery, time.Now().Add(time.Hour)); job != nil {
+	if job, _ := j.add(delivery, time.Now().Add(time.Hour)); job != nil {
 		t.Fatalf("a new message has a job: %v", job)
 	}
 	return j.next(t.Context(), t.Context())
@@ -30,7 +30,7 @@ func TestAMessageThatComesAgainGivesItsLeaseToTheHandlerThatRuns(t *testing.T) {
 	j := newJobs(1 << 20)
 	job := begun(t, j, someDelivery(1, 1))
 	j.streamEnded()
-	if j.add(someDelivery(1, 2), time.Now()) != nil || waits(j) != 0 {
+	if again, _ := j.add(someDelivery(1, 2), time.Now()); again != nil || waits(j) != 0 {
 		t.Fatal("it is handled twice")
 	}
 	j.finished(job, nil)
@@ -73,7 +73,7 @@ func TestAMessageThatWasHandledButNotAcknowledgedIsRemembered(t *testing.T) {
 	j.finished(job, nil)
 	token, _ := j.outcome(job)
 	j.settled(job, token, settleError(3))
-	if again := j.add(someDelivery(1, 2), time.Now()); again != job || waits(j) != 0 {
+	if again, _ := j.add(someDelivery(1, 2), time.Now()); again != job || waits(j) != 0 {
 		t.Fatal("it is handled twice")
 	}
 	if token, result := j.outcome(job); token[0] != 2 || result != nil {

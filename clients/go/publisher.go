@@ -91,10 +91,6 @@ type Confirm struct {
 	bytes     int
 	since     time.Time
 	generated bool
-	// leftOut is set once it was refused because there is no room for keys, its own or that of another message: it goes without one,
-	// and not together with others. The server refuses those alone whose key is one too much; this holds too with a server that
-	// refuses all that it takes in one go with them, as it did at first.
-	leftOut bool
 	// unknown is set once nobody knows whether it was stored; no later failure changes that.
 	unknown bool
 	number  uint64

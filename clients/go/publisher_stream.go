@@ -228,15 +228,7 @@ func (s *publishStream) take() (next *batch, pause time.Duration, ended bool) {
 		return nil, pause, false
 	}
 	count, bytes, ordered := 0, 0, false
-	leftOut := p.waiting[0].leftOut
-	if len(s.sent) > 0 && s.sent[0].confirms[0].leftOut != leftOut {
-		// All that is on its way is of one kind.
-		return nil, 0, false
-	}
 	for _, confirm := range p.waiting {
-		if confirm.leftOut != leftOut {
-			break
-		}
 		if confirm.generated && !confirm.unknown && !p.client.generatesKeys() {
 			// It would be refused, and those behind it that have none would come before it.
 			confirm.message.IdempotencyKey, confirm.generated = "", false
@@ -339,13 +331,9 @@ func (s *publishStream) refused(confirm *Confirm, told messageFailure) bool {
 	failure.repeats = told.retriable && !forApplications[told.reason]
 	failure.OutcomeUnknown = failure.retriable && failure.outcomeUnknown()
 	confirm.unknown = confirm.unknown || failure.OutcomeUnknown
-	chosen := confirm.message.IdempotencyKey != "" && !confirm.generated
-	if told.reason == reasonKeysFull && !chosen && !confirm.leftOut && !confirm.unknown {
-		if confirm.generated {
-			p.client.restKeys()
-		}
+	if told.reason == reasonKeysFull && confirm.generated && !confirm.unknown {
+		p.client.restKeys()
 		confirm.message.IdempotencyKey, confirm.generated = "", false
-		confirm.leftOut = true
 		return true
 	}
 	if !p.mayRepeat(confirm, failure) {

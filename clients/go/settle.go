@@ -33,6 +33,8 @@ type settlement struct {
 	duration   time.Duration
 	hasDelay   bool
 	deadLetter bool
+	// release gives back without a failed attempt.
+	release bool
 }
 
 // settler gathers settlements of a client.
@@ -160,7 +162,7 @@ func (s settlement) request(ctx context.Context, queues queuev1.QueueServiceClie
 		answer, err := queues.Ack(ctx, &queuev1.AckRequest{DeliveryTokens: tokens})
 		return answer.GetFailures(), err
 	case nack:
-		request := &queuev1.NackRequest{DeliveryTokens: tokens, DeadLetter: s.deadLetter}
+		request := &queuev1.NackRequest{DeliveryTokens: tokens, DeadLetter: s.deadLetter, Release: s.release}
 		if s.hasDelay {
 			request.Delay = durationpb.New(s.duration)
 		}

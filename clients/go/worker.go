@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	queuev1 "github.com/boltq/boltq/clients/go/gen/boltq/queue/v1"
 )
 
 // Handler works on one message. nil acknowledges it; an error gives it back as failed, after the pause of the server
@@ -27,97 +29,25 @@ func Reject(err error) error {
 // nackError says what becomes of a message whose handler failed.
 type nackError struct {
 	opts []NackOption
-	err  error
+	// release: no failed attempt is counted.
+	release bool
+	err     error
 }
 
 func (e *nackError) Error() string { return fmt.Sprint(e.err) }
 
 func (e *nackError) Unwrap() error { return e.err }
 
-// WorkerOption configures a Worker.
-type WorkerOption func(*Worker)
-
-// WithConcurrency is how many handlers run at a time. Default 1.
-func WithConcurrency(handlers int) WorkerOption {
-	return func(w *Worker) { w.concurrency = max(1, handlers) }
-}
-
-// WithPrefetch is how many messages may wait for a handler, so that none waits for the network; other workers do not get
-// them. Default: as many as handlers.
-func WithPrefetch(messages int) WorkerOption {
-	return func(w *Worker) { w.prefetch = max(0, messages) }
-}
-
-// WithMaxBytes bounds the payloads and headers of messages that are in handlers or wait for them: while there are more,
-// nothing is read from the server. Default 64 MiB.
-func WithMaxBytes(bytes int) WorkerOption {
-	return func(w *Worker) { w.maxBytes = max(1, bytes) }
-}
-
-// WithWorkerLease is the length of leases, 1 s to 12 h, which the worker extends as long as handlers run. It is how long
-// a message rests when the whole process is gone without a word and the server does not notice. Default 30 s.
-func WithWorkerLease(lease time.Duration) WorkerOption {
-	return func(w *Worker) { w.lease = max(time.Second, lease) }
-}
-
-// WithMaxLease is how long a handler may take. After that its lease is not extended any more, and its context ends with
-// [ErrLeaseCeiling]. Default 10 minutes.
-func WithMaxLease(ceiling time.Duration) WorkerOption {
-	return func(w *Worker) { w.ceiling = ceiling }
-}
-
-// WithDrainTimeout is how long Run waits for handlers when its context has ended. Default 30 s.
-func WithDrainTimeout(timeout time.Duration) WorkerOption {
-	return func(w *Worker) { w.drainTimeout = max(0, timeout) }
-}
-
-// Worker takes messages of a queue and gives them to a handler, many at a time, and settles them by its outcome. It extends
-// the leases of what it holds, connects again when a connection breaks, and does not start a second handler for a
-// message that comes again while the first one is at work.
-type Worker struct {
-	client       *Client
-	queue        string
-	handler      Handler
-	concurrency  int
-	prefetch     int
-	maxBytes     int
-	lease        time.Duration
-	ceiling      time.Duration
-	drainTimeout time.Duration
-}
-
-// NewWorker makes a worker, which begins with Run.
-func (c *Client) NewWorker(queue string, handler Handler, opts ...WorkerOption) *Worker {
-	w := &Worker{
-		client:       c,
-		queue:        queue,
-		handler:      handler,
-		concurrency:  1,
-		prefetch:     -1,
-		maxBytes:     64 << 20,
-		lease:        30 * time.Second,
-		ceiling:      10 * time.Minute,
-		drainTimeout: 30 * time.Second,
-	}
-	for _, option := range opts {
-		option(w)
-	}
-	if w.prefetch < 0 {
-		w.prefetch = w.concurrency
-	}
-	return w
-}
-
-// Run works until the context ends, and then stops in good order: no handler begins any more, those that run may finish and
-// their messages are settled, and what waits for a handler is given to others at once, without counting as a failed
-// attempt. It returns nil then; [ErrDrainTimeout] if handlers took longer than WithDrainTimeout, whose messages come
+// Run works until the context ends, and then stops in good order: no handler begins any more, what waits for one is given to
+// others at once, without counting as a failed attempt, and handlers that run may finish and their messages are settled. It
+// returns nil then; a [*StopError] if that took longer than WithStopTimeout, or messages were not settled, which come
 // again; [ErrClosed] if the client was closed before that, which leaves what is not settled to come again; or the failure
 // that does not pass and ended the work.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.handler == nil {
 		return refused("", "the handler of the worker for queue %q is nil", w.queue)
 	}
-	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBytes)}
+	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBufferedBytes)}
 	// What is on its way outlives the context, until it is finished.
 	life, end := w.client.bound(context.WithoutCancel(ctx))
 	defer end()
@@ -145,10 +75,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	case failure = <-ended:
 		received = true
 	}
-	run.jobs.stop()
-	if !run.drain() {
-		failure = errors.Join(failure, ErrDrainTimeout)
-	}
+	run.stop()
+	inTime := run.drain()
 	if failure == nil && errors.Is(context.Cause(life), ErrClosed) {
 		failure = ErrClosed
 	}
@@ -158,6 +86,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		<-ended
 	}
 	<-keeping
+	for _, job := range run.jobs.takeRemembered() {
+		run.notSettled(job, job.late)
+	}
+	if left := run.jobs.unsettled(); len(left) > 0 || !inTime {
+		failure = errors.Join(failure, &StopError{NotSettled: left, timedOut: !inTime})
+	}
 	return failure
 }
 
@@ -168,9 +102,53 @@ type workerRun struct {
 	// stopping ends when no handler is to begin any more.
 	stopping context.Context
 	// handling is the context of handlers.
-	handling  context.Context
-	interrupt context.CancelCauseFunc
-	handlers  sync.WaitGroup
+	handling   context.Context
+	interrupt  context.CancelCauseFunc
+	handlers   sync.WaitGroup
+	deliveries deliveries
+}
+
+// deliveries is the stream that is open, if one is, and whether it is to bring any more.
+type deliveries struct {
+	mu      sync.Mutex
+	stream  queuev1.QueueService_SubscribeClient
+	stopped bool
+}
+
+func (d *deliveries) opened(stream queuev1.QueueService_SubscribeClient) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stream = stream
+	d.tell()
+}
+
+func (d *deliveries) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = true
+	d.tell()
+}
+
+func (d *deliveries) tell() {
+	if d.stopped && d.stream != nil {
+		// If the stream has failed, it says why when it is read.
+		_ = d.stream.Send(&queuev1.SubscribeRequest{Request: &queuev1.SubscribeRequest_Stop{Stop: &queuev1.SubscribeStop{}}})
+	}
+}
+
+// stop takes no more, and gives back what has no handler.
+func (r *workerRun) stop() {
+	r.deliveries.stop()
+	for _, token := range r.jobs.stop() {
+		r.release(token)
+	}
+}
+
+// release gives back a message that no handler has seen.
+func (r *workerRun) release(token Token) {
+	r.jobs.releases(1)
+	// If it fails, the message is ready for others when the stream ends.
+	r.client.settler.begin(released, token, func(error) { r.jobs.releases(-1) })
 }
 
 // drain waits for handlers, and for the settlement of what they did; false: some did not end.
@@ -181,14 +159,14 @@ func (r *workerRun) drain() bool {
 		r.jobs.awaitSettled(r.handling)
 		close(finished)
 	}()
-	timer := time.NewTimer(r.drainTimeout)
+	timer := time.NewTimer(r.stopTimeout)
 	defer timer.Stop()
 	select {
 	case <-finished:
 		return true
 	case <-timer.C:
 	}
-	r.interrupt(ErrDrainTimeout)
+	r.interrupt(ErrStopTimeout)
 	// Those that look at their context end now; nothing else ends a handler.
 	timer.Reset(interruptedGrace)
 	select {
@@ -214,15 +192,16 @@ func (r *workerRun) receive(ctx context.Context) error {
 			return err
 		}
 		attempt, stop := context.WithCancel(ctx)
-		receive, _, err := openDeliveries(attempt, endpoint.conn, r.queue, how)
+		stream, err := openDeliveries(attempt, endpoint.conn, r.queue, how)
+		if err == nil {
+			r.deliveries.opened(stream)
+		}
 		for err == nil {
-			var deliveries []*Delivery
-			response, failed := receive()
-			deliveries, err = r.client.deliveries(r.queue, response.GetDeliveries()), failed
-			if err == nil {
+			var response *queuev1.SubscribeResponse
+			if response, err = stream.Recv(); err == nil {
 				pace.reset()
 				r.client.endpoints.answered.Store(true)
-				err = r.take(ctx, deliveries)
+				err = r.take(ctx, r.client.deliveries(r.queue, response.GetDeliveries()))
 			}
 		}
 		stop()
@@ -246,7 +225,11 @@ func (r *workerRun) receive(ctx context.Context) error {
 func (r *workerRun) take(ctx context.Context, deliveries []*Delivery) error {
 	end := time.Now().Add(r.lease)
 	for _, delivery := range deliveries {
-		if done := r.jobs.add(delivery, end); done != nil {
+		switch done, refused := r.jobs.add(delivery, end); {
+		case refused:
+			// It was on its way when the stream was told to stop.
+			r.release(delivery.token)
+		case done != nil:
 			r.settle(done)
 		}
 	}
@@ -262,6 +245,13 @@ func (r *workerRun) handle() {
 			return
 		}
 		outcome := r.call(job)
+		if outcome != nil {
+			if errors.Is(context.Cause(r.handling), ErrStopTimeout) {
+				// It was not given the time to succeed.
+				outcome = &nackError{release: true, err: outcome}
+			}
+			r.tell(job.delivery, HandlerFailed, outcome)
+		}
 		r.jobs.finished(job, outcome)
 		r.settle(job)
 	}
@@ -285,22 +275,33 @@ func (r *workerRun) settle(job *job) {
 	token, outcome := r.jobs.outcome(job)
 	how := settlement{kind: ack}
 	if outcome != nil {
+		how = nackOf(nil)
 		var asked *nackError
 		if errors.As(outcome, &asked) {
 			how = nackOf(asked.opts)
-		} else {
-			how = nackOf(nil)
+			how.release = asked.release
 		}
 	}
 	r.client.settler.begin(how, token, func(err error) {
 		switch r.jobs.settled(job, token, err) {
 		case settleAgain:
 			r.settle(job)
-		case comesAgain:
-			r.client.options.logger.Info("boltq: a message was not settled; it can come again",
-				"queue", r.queue, "message", job.delivery.ID, "error", err)
+		case notSettled:
+			r.notSettled(job, err)
 		}
 	})
+}
+
+func (r *workerRun) notSettled(job *job, err error) {
+	r.client.options.logger.Info("boltq: a message was not settled; it can come again",
+		"queue", r.queue, "message", job.delivery.ID, "error", err)
+	r.tell(job.delivery, NotSettled, err)
+}
+
+func (r *workerRun) tell(delivery *Delivery, what WorkerFailure, err error) {
+	if r.onError != nil {
+		r.onError(delivery, &WorkerError{What: what, Err: err})
+	}
 }
 
 // keepLeases extends leases until the context ends.
@@ -314,9 +315,18 @@ func (r *workerRun) keepLeases(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		for _, held := range r.jobs.toExtend(now, now.Add(r.lease/2), r.ceiling) {
+		held, over, late := r.jobs.toExtend(now, now.Add(r.lease/2), r.ceiling)
+		for _, job := range late {
+			r.notSettled(job, job.late)
+		}
+		for _, job := range over {
+			r.tell(job.delivery, LeaseCeiling, ErrLeaseCeiling)
+		}
+		for _, held := range held {
 			r.client.settler.begin(settlement{kind: extend, duration: r.lease}, held.token, func(err error) {
-				r.jobs.extended(held, time.Now().Add(r.lease), err)
+				if r.jobs.extended(held, time.Now().Add(r.lease), err) {
+					r.tell(held.job.delivery, LeaseLost, err)
+				}
 			})
 		}
 	}

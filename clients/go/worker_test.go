@@ -212,9 +212,9 @@ func TestAWorkerDoesNotWaitForeverForHandlers(t *testing.T) {
 		begun <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
-	}, boltq.WithDrainTimeout(50*time.Millisecond)))
+	}, boltq.WithStopTimeout(50*time.Millisecond)))
 	must[struct{}](t)(next(begun))
-	if err := stop(); !errors.Is(err, boltq.ErrDrainTimeout) {
+	if err := stop(); !errors.Is(err, boltq.ErrStopTimeout) {
 		t.Errorf("the worker ended with %v", err)
 	}
 }
@@ -306,7 +306,7 @@ func TestAWorkerThatMayHoldOneMessageHandlesAll(t *testing.T) {
 	startWorker(t, client.NewWorker(queue, func(context.Context, *boltq.Delivery) error {
 		handled.Add(1)
 		return nil
-	}, boltq.WithPrefetch(count), boltq.WithMaxBytes(bytes)))
+	}, boltq.WithPrefetch(count), boltq.WithMaxBufferedBytes(bytes)))
 	eventually(t, "all are handled although few may be held", func() bool { return handled.Load() == count })
 	isEmpty(t, client, queue)
 }

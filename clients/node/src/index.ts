@@ -47,5 +47,12 @@ export { Subscription } from "./subscription.js";
 export type { SubscriptionInfo, TopicInfo, TopicPublished, TopicSubscribeOptions } from "./topics.js";
 export { Topics } from "./topics.js";
 export { Worker } from "./worker.js";
-export type { Handler, HandlerContext, StopOptions, StopResult, WorkerOptions } from "./worker-options.js";
+export type {
+  Handler,
+  HandlerContext,
+  StopOptions,
+  StopResult,
+  WorkerFailure,
+  WorkerOptions,
+} from "./worker-options.js";
 export { DeadLetter } from "./worker-options.js";

@@ -5,11 +5,12 @@
  * on the server: so a client that is slow holds what it has room for, one response (4 MiB at most), and a window.
  */
 import type { Caller } from "./caller.js";
-import type { StreamCall } from "./channel.js";
+import type { BidiCall } from "./channel.js";
 import { optionalDuration } from "./convert.js";
 import { BoltqError } from "./errors.js";
 import {
   QueueService,
+  type SubscribeRequestSchema,
   type SubscribeResponseSchema,
   type Delivery as WireDelivery,
 } from "./gen/boltq/queue/v1/queue_pb.js";
@@ -39,6 +40,8 @@ export interface IntakeOwner {
   broken(): void;
 }
 
+const STOP = { request: { case: "stop" as const, value: {} } };
+
 /** Reads until it is stopped or fails for good. */
 export class Intake {
   readonly #caller: Caller;
@@ -46,7 +49,9 @@ export class Intake {
   readonly #owner: IntakeOwner;
   readonly #stopping = new AbortController();
   readonly #opened = new Deferred<void>();
-  #call: StreamCall<typeof SubscribeResponseSchema> | undefined;
+  #call: BidiCall<typeof SubscribeRequestSchema, typeof SubscribeResponseSchema> | undefined;
+  /** Whether the server is to deliver no more. */
+  #enough = false;
   /** Fulfilled when it was stopped; fails when the subscription cannot go on. */
   readonly ended: Promise<void>;
 
@@ -64,6 +69,13 @@ export class Intake {
   /** Fulfilled when the server has accepted the subscription for the first time. */
   get opened(): Promise<void> {
     return this.#opened.promise;
+  }
+
+  /** Asks for no more. What was delivered stays leased, and what was on its way can still come. */
+  stopDeliveries(): void {
+    if (this.#enough) return;
+    this.#enough = true;
+    this.#call?.send(STOP);
   }
 
   /** Ends the stream, and with it the leases of what is not settled. */
@@ -112,6 +124,7 @@ export class Intake {
     const { queue, maxInFlight, leaseMs } = this.#options;
     const init = { queue, maxInFlight, lease: optionalDuration(leaseMs, "leaseMs") };
     call.send({ request: { case: "init", value: init } });
+    if (this.#enough) call.send(STOP);
     call.opened.then(
       () => this.#opened.resolve(),
       () => undefined,
@@ -127,6 +140,7 @@ export class Intake {
         throw new BoltqError("the server has ended the subscription", { code: "UNAVAILABLE" });
       }
     } finally {
+      this.#call = undefined;
       call.cancel();
     }
   }

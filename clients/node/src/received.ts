@@ -70,6 +70,11 @@ export interface NackOptions {
   readonly delayMs?: number | undefined;
   /** Straight to the dead letters, whatever the number of attempts. */
   readonly deadLetter?: boolean | undefined;
+  /**
+   * Nobody has worked on it: it is ready for others at once, at its old place, and no failed attempt is counted. Not together with the
+   * others.
+   */
+  readonly release?: boolean | undefined;
 }
 
 /** What a delivery wants from the client that it came to. */
@@ -107,6 +112,11 @@ export class Delivery extends QueueMessage {
   /** Failed: it comes again after a pause, or becomes a dead letter. */
   nack(how: NackOptions = {}): Promise<void> {
     return this.#settling.nack(this.token, how);
+  }
+
+  /** Not worked on: it is ready for others at once, at its old place, and no failed attempt is counted. */
+  release(): Promise<void> {
+    return this.#settling.nack(this.token, { release: true });
   }
 
   /** The lease ends so many milliseconds from now, 1 s to 12 h. */

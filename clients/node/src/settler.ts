@@ -90,11 +90,12 @@ export async function settle(
         return answer;
       }
       case "nack": {
-        const { delayMs, deadLetter } = given(action.how, "how");
+        const { delayMs, deadLetter, release } = given(action.how, "how");
         const request = {
           deliveryTokens,
           delay: optionalDuration(delayMs, "delayMs"),
           deadLetter: deadLetter ?? false,
+          release: release ?? false,
         };
         return await caller.unary(QueueService.method.nack, request, "repeatable", options, attempt);
       }
@@ -132,7 +133,11 @@ export class Settler implements Settling {
 
   async nack(token: Uint8Array, asked: NackOptions): Promise<void> {
     const how = given(asked, "how");
-    return this.#add(`nack ${how.delayMs} ${how.deadLetter ?? false}`, { do: "nack", how }, token);
+    return this.#add(
+      `nack ${how.delayMs} ${how.deadLetter ?? false} ${how.release ?? false}`,
+      { do: "nack", how },
+      token,
+    );
   }
 
   extend(token: Uint8Array, leaseMs: number): Promise<void> {

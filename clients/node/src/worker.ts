@@ -3,48 +3,34 @@
  *
  * A job is a message from when it came until its settlement is known. Leases of all jobs are extended together, before half of their time
  * is over, until a job is older than the ceiling. When the stream breaks its leases end, and the messages come again, mostly to
- * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease.
+ * this worker: a message whose handler still runs is then not handled a second time; the job goes on with the new lease. So it is for one
+ * whose handler was done and whose acknowledgement came too late: it is remembered for a minute, and acknowledged if it comes again. Only
+ * if it does not it was not settled.
  */
 import type { Caller } from "./caller.js";
 import { given, optionalMilliseconds } from "./check.js";
 import { BoltqError, closed } from "./errors.js";
 import type { Delivery as WireDelivery } from "./gen/boltq/queue/v1/queue_pb.js";
 import { Intake, type IntakeOwner } from "./intake.js";
-import { Delivery, type NackOptions, type Settling } from "./received.js";
+import { Delivery, type Settling } from "./received.js";
 import { BUFFERED_BYTES_DEFAULT, sizeOf } from "./subscription.js";
 import { Deferred, timerMs } from "./wait.js";
+import { isLost, type Job, LateAcknowledgements, type State } from "./worker-jobs.js";
 import {
   checkWorker,
-  DeadLetter,
   type Handler,
+  inFlight,
+  nackOf,
   type StopOptions,
   type StopResult,
+  type WorkerFailure,
   type WorkerOptions,
 } from "./worker-options.js";
 
-const CONCURRENCY_DEFAULT = 10;
 const LEASE_MS_DEFAULT = 30_000;
 const LEASE_MS_MIN = 1_000;
 const MAX_LEASE_MS_DEFAULT = 10 * 60_000;
 const STOP_MS_DEFAULT = 30_000;
-
-/** Whether a message is no longer ours to settle. */
-function isLost(error: unknown): boolean {
-  return error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
-}
-
-type State = "waiting" | "running" | "acking" | "nacking";
-
-interface Job {
-  readonly id: string;
-  delivery: Delivery;
-  /** Number of the stream that its lease belongs to. */
-  stream: number;
-  readonly bytes: number;
-  readonly since: number;
-  state: State;
-  readonly controller: AbortController;
-}
 
 /**
  * Handles the messages of a queue until it is stopped. Broken connections and restarts of servers are not seen.
@@ -68,9 +54,14 @@ export class Worker implements AsyncDisposable {
   readonly #finished = new Deferred<void>();
   /** By id of the message. */
   readonly #jobs = new Map<string, Job>();
+  readonly #late = new LateAcknowledgements();
   #waiting: Job[] = [];
   #waitingBytes = 0;
   #running = 0;
+  /** Messages that are being given back as they came. */
+  #releasing = 0;
+  /** Those whose settlement has failed since the worker was stopped. */
+  readonly #notSettled: string[] = [];
   /** Whether somebody has asked for {@link finished}. */
   #watched = false;
   #stream = 0;
@@ -89,10 +80,10 @@ export class Worker implements AsyncDisposable {
     this.#handler = handler;
     this.#options = options;
     this.#settling = settling;
-    this.#concurrency = options.concurrency ?? CONCURRENCY_DEFAULT;
+    const { concurrency, maxInFlight } = inFlight(options);
+    this.#concurrency = concurrency;
     this.#leaseMs = Math.max(LEASE_MS_MIN, options.leaseMs ?? LEASE_MS_DEFAULT);
     options.signal?.throwIfAborted();
-    const maxInFlight = this.#concurrency + (options.prefetch ?? 0);
     const owner: IntakeOwner = {
       take: (deliveries) => this.#take(deliveries),
       room: () => this.#whenRoom(),
@@ -131,8 +122,8 @@ export class Worker implements AsyncDisposable {
   }
 
   /**
-   * Begins no more handlers, and waits for those that run and for their settlements. What has not ended in time is told so by its signal,
-   * and released: it is ready for others at once, without a failed attempt.
+   * Begins no more handlers, and gives back at once what waits for one, without a failed attempt. Waits for the handlers that run and for
+   * settlements. What has not ended in time is told so by its signal, and given back, too.
    *
    * `timeoutMs`: how long, instead of {@link WorkerOptions.stopTimeoutMs}. Called again with one, it counts anew: 0 ends a stop that takes
    * too long.
@@ -152,17 +143,30 @@ export class Worker implements AsyncDisposable {
   }
 
   async #stop(): Promise<StopResult> {
-    const dropped = this.#dropWaiting();
-    if (this.#jobs.size > 0) await this.#quiet.promise;
-    const left = this.#jobs.size;
+    this.#intake.stopDeliveries();
+    for (const { delivery } of this.#takeWaiting()) this.#release(delivery);
+    if (!this.#isQuiet) await this.#quiet.promise;
+    this.#forget(Number.POSITIVE_INFINITY);
+    const notSettled = [...this.#notSettled, ...this.#jobs.keys()];
     this.#endAll(closed("worker"));
     await this.#intake.ended.catch(() => undefined);
-    return { released: dropped + left };
+    return { notSettled };
+  }
+
+  /** Gives back what no handler has seen. If that fails, it is ready for others when the stream ends. */
+  #release(delivery: Delivery): void {
+    this.#releasing += 1;
+    const over = (): void => {
+      this.#releasing -= 1;
+      this.#maybeQuiet();
+    };
+    delivery.release().then(over, over);
   }
 
   #failed(error: unknown): void {
     if (this.#stopped === undefined) this.#tell(error);
-    this.#stopped ??= Promise.resolve({ released: this.#jobs.size });
+    this.#stopped ??= Promise.resolve({ notSettled: [...this.#jobs.keys()] });
+    this.#forget(Number.POSITIVE_INFINITY);
     this.#endAll(error);
     this.#finished.reject(error);
   }
@@ -172,7 +176,7 @@ export class Worker implements AsyncDisposable {
     const { onError } = this.#options;
     let told = this.#watched;
     try {
-      onError?.(error, undefined);
+      onError?.(error, undefined, "WORKER_ENDED");
       told ||= onError !== undefined;
     } catch {
       // It expects a message, and has told nobody.
@@ -185,7 +189,7 @@ export class Worker implements AsyncDisposable {
     clearInterval(this.#extending);
     clearTimeout(this.#stopTimer);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
-    this.#dropWaiting();
+    this.#takeWaiting();
     for (const job of this.#jobs.values()) job.controller.abort(reason);
     this.#jobs.clear();
     this.#intake.stop();
@@ -200,7 +204,11 @@ export class Worker implements AsyncDisposable {
 
   /** Called when a job is gone. */
   #maybeQuiet(): void {
-    if (this.#stopped !== undefined && this.#jobs.size === 0) this.#quiet.resolve();
+    if (this.#stopped !== undefined && this.#isQuiet) this.#quiet.resolve();
+  }
+
+  get #isQuiet(): boolean {
+    return this.#jobs.size === 0 && this.#releasing === 0;
   }
 
   #take(deliveries: readonly WireDelivery[]): void {
@@ -211,8 +219,10 @@ export class Worker implements AsyncDisposable {
         // Its lease ended, with a stream before or by time, and its handler has not. What is given back can only come for another try.
         known.delivery = delivery;
         known.stream = this.#stream;
-      } else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
-      // A worker that stops leaves it: it is released with the stream.
+      } else if (this.#late.delete(delivery.id)) void this.#acknowledge(delivery);
+      else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
+      // It was on its way when the stream was told to stop.
+      else this.#release(delivery);
     }
     this.#begin();
   }
@@ -223,7 +233,7 @@ export class Worker implements AsyncDisposable {
       delivery,
       stream: this.#stream,
       bytes,
-      since: Date.now(),
+      begun: 0,
       state: "waiting",
       controller: new AbortController(),
     };
@@ -239,6 +249,7 @@ export class Worker implements AsyncDisposable {
       this.#waitingBytes -= job.bytes;
       this.#running += 1;
       job.state = "running";
+      job.begun = Date.now();
       void this.#work(job);
     }
     if (this.#waitingBytes < this.#maxWaitingBytes) this.#makeRoom();
@@ -250,8 +261,10 @@ export class Worker implements AsyncDisposable {
     try {
       await this.#handler(job.delivery, { signal: job.controller.signal });
     } catch (error) {
-      this.#report(error, job);
-      const how = this.#nackOf(job, error);
+      this.#report(error, job.delivery, "HANDLER_FAILED");
+      const how = nackOf(this.#options, job.delivery, error, (wrong) =>
+        this.#report(wrong, job.delivery, "HANDLER_FAILED"),
+      );
       settle = () => job.delivery.nack(how);
       state = "nacking";
     }
@@ -272,28 +285,45 @@ export class Worker implements AsyncDisposable {
       } catch (error) {
         // It came again meanwhile, and has another token.
         if (token !== job.delivery.token) continue;
-        // A message that is somebody else's, or done, is nothing to worry about: that is what "at least once" means.
-        if (!isLost(error) && !job.controller.signal.aborted) this.#report(error, job);
+        if (this.#over) return;
+        if (job.state === "acking") this.#tooLate(error, job.delivery);
+        else this.#unsettled(error, job.delivery);
         return;
       }
     }
   }
 
-  #nackOf(job: Job, error: unknown): NackOptions {
-    if (error instanceof DeadLetter) return { deadLetter: true };
-    const { nackDelayMs } = this.#options;
-    if (typeof nackDelayMs !== "function") return { delayMs: nackDelayMs };
+  /** Settles what was handled before. */
+  async #acknowledge(delivery: Delivery): Promise<void> {
     try {
-      return { delayMs: nackDelayMs(job.delivery, error) ?? undefined };
-    } catch (wrong) {
-      this.#report(wrong, job);
-      return {};
+      await delivery.ack();
+    } catch (error) {
+      if (!this.#over) this.#tooLate(error, delivery);
     }
   }
 
-  #report(error: unknown, job: Job): void {
+  /** It was not acknowledged: if somebody has it again, that can be this worker soon. */
+  #tooLate(error: unknown, delivery: Delivery): void {
+    if (error instanceof BoltqError && error.reason === "LEASE_LOST") {
+      this.#late.add(delivery, error);
+    } else {
+      this.#unsettled(error, delivery);
+    }
+  }
+
+  /** Tells of those that did not come again until then. */
+  #forget(now: number): void {
+    for (const { delivery, error } of this.#late.take(now)) this.#unsettled(error, delivery);
+  }
+
+  #unsettled(error: unknown, delivery: Delivery): void {
+    if (this.#stopped !== undefined) this.#notSettled.push(delivery.id);
+    this.#report(error, delivery, "NOT_SETTLED");
+  }
+
+  #report(error: unknown, delivery: Delivery, what: WorkerFailure): void {
     try {
-      this.#options.onError?.(error, job.delivery);
+      this.#options.onError?.(error, delivery, what);
     } catch {
       // Who is told about errors has none to tell.
     }
@@ -301,20 +331,24 @@ export class Worker implements AsyncDisposable {
 
   /** Everything that is held gets a new lease, but for what is held too long, or came over a stream that broke. */
   #extend(): void {
-    const oldest = Date.now() - (this.#options.maxLeaseMs ?? MAX_LEASE_MS_DEFAULT);
+    const now = Date.now();
+    const oldest = now - (this.#options.maxLeaseMs ?? MAX_LEASE_MS_DEFAULT);
+    this.#forget(now);
     for (const job of this.#jobs.values()) {
       if (job.state === "acking" || job.state === "nacking" || job.stream !== this.#stream) continue;
-      if (job.since <= oldest) {
+      if (job.state === "running" && job.begun <= oldest) {
         const text = "the message was held for as long as maxLeaseMs allows; others get it";
         const error = new BoltqError(text, { code: "DEADLINE_EXCEEDED", reason: "CLIENT_LEASE_CEILING" });
-        this.#report(error, job);
+        this.#report(error, job.delivery, "LEASE_CEILING");
         this.#giveUp(job, error);
         continue;
       }
       const { token } = job.delivery;
       job.delivery.extend(this.#leaseMs).catch((error: unknown) => {
         // Anything else can be better the next time, and half of the lease is left.
-        if (isLost(error) && token === job.delivery.token && job.stream === this.#stream) this.#giveUp(job, error);
+        if (!isLost(error) || token !== job.delivery.token || job.stream !== this.#stream) return;
+        if (this.#jobs.get(job.id) === job) this.#report(error, job.delivery, "LEASE_LOST");
+        this.#giveUp(job, error);
       });
     }
   }
@@ -331,16 +365,16 @@ export class Worker implements AsyncDisposable {
   #broken(): void {
     this.#stream += 1;
     // What has not begun comes again, to whoever asks first.
-    this.#dropWaiting();
+    this.#takeWaiting();
     this.#makeRoom();
   }
 
-  #dropWaiting(): number {
+  #takeWaiting(): readonly Job[] {
     const waiting = this.#waiting;
     for (const job of waiting) this.#jobs.delete(job.id);
     this.#waiting = [];
     this.#waitingBytes = 0;
-    return waiting.length;
+    return waiting;
   }
 
   get #maxWaitingBytes(): number {

@@ -357,7 +357,7 @@ describe("a worker", () => {
       () => seen.size,
       (size) => size === 60,
     );
-    assert.deepEqual(await worker.stop(), { released: 0 });
+    assert.deepEqual(await worker.stop(), { notSettled: [] });
     assert.ok(most > 1 && most <= 4, `${most} at a time`);
     const { ready, leased } = await client.queues.get(queue);
     assert.deepEqual({ ready, leased }, { ready: 0, leased: 0 });
@@ -439,13 +439,15 @@ describe("a worker", () => {
 
   test("waits for its handlers when it stops, and releases what takes too long", async () => {
     const queue = unique("stopping");
-    await client.publishMany(queue, ["quick", "slow", "waits"]);
+    const published = await client.publishMany(queue, ["quick", "slow", "waits"]);
+    const slow = published[1]?.id;
     const ended: string[] = [];
     const worker = client.worker(
       queue,
       async (delivery, { signal }) => {
-        const slow = delivery.text() === "slow";
-        await sleep(slow ? 60_000 : 300, undefined, { signal, ref: false }).catch(() => undefined);
+        await sleep(delivery.text() === "slow" ? 60_000 : 300, undefined, { signal, ref: false }).catch(
+          () => undefined,
+        );
         ended.push(signal.aborted ? "told" : delivery.text());
       },
       { concurrency: 2, prefetch: 1 },
@@ -455,7 +457,7 @@ describe("a worker", () => {
       () => worker.running,
       (running) => running === 2,
     );
-    assert.deepEqual(await worker.stop({ timeoutMs: 1_500 }), { released: 2 });
+    assert.deepEqual(await worker.stop({ timeoutMs: 1_500 }), { notSettled: [slow] });
     await worker.finished;
     await eventually(
       "both handlers to end",

@@ -25,7 +25,7 @@ after(async () => {
 /** A worker of one message, whose handler has begun and does not end by itself. */
 async function stuck(client: BoltqClient, stopTimeoutMs?: number) {
   const queue = unique("stuck");
-  await client.publish(queue, "x");
+  const id = await client.publish(queue, "x");
   const { promise: end, resolve: finish } = deferred<void>();
   const { promise: begun, resolve: begin } = deferred<AbortSignal>();
   const worker = client.worker(
@@ -36,7 +36,7 @@ async function stuck(client: BoltqClient, stopTimeoutMs?: number) {
     },
     { stopTimeoutMs },
   );
-  return { queue, worker, signal: await begun, finish };
+  return { queue, id, worker, signal: await begun, finish };
 }
 
 describe("a client that is closed", () => {
@@ -77,10 +77,10 @@ describe("a client that is closed", () => {
 
   test("gives back what a worker does not finish in its own time", async () => {
     const client = testbed.connect();
-    const { queue, worker, signal } = await stuck(client, 50);
+    const { queue, id, worker, signal } = await stuck(client, 50);
     await within(AT_ONCE_MS, "the client to be closed", client.close());
     assert.equal(signal.aborted, true);
-    assert.deepEqual(await worker.stop(), { released: 1 });
+    assert.deepEqual(await worker.stop(), { notSettled: [id] });
     await using other = testbed.connect();
     await eventually(
       "the message to be ready for others",

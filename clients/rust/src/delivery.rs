@@ -1,6 +1,7 @@
 //! Messages that were delivered, and what became of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use boltq_proto::queue::v1 as proto;
@@ -13,13 +14,17 @@ use crate::{MessageId, Result};
 /// A message that this client holds until it settles it, or its lease ends.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    wire: proto::Delivery,
+    /// Shared, so that clones are cheap.
+    wire: Arc<proto::Delivery>,
     settler: Settler,
 }
 
 impl Delivery {
     pub(crate) fn new(wire: proto::Delivery, settler: Settler) -> Self {
-        Self { wire, settler }
+        Self {
+            wire: Arc::new(wire),
+            settler,
+        }
     }
 
     /// The message is done: it is not delivered again. Returns when that is stored.
@@ -66,7 +71,22 @@ impl Delivery {
         self.settle(Settlement::Extend { lease }).await
     }
 
-    async fn settle(&self, settlement: Settlement) -> Result<()> {
+    /// The message was not worked on: it is ready for others at once, at its old place, and no failed attempt is counted.
+    ///
+    /// # Errors
+    /// As [`Delivery::ack`].
+    pub async fn release(&self) -> Result<()> {
+        self.settle(Settlement::Release).await
+    }
+
+    /// Bytes in memory, roughly.
+    pub(crate) fn size(&self) -> usize {
+        let headers = self.wire.headers.iter();
+        let headers: usize = headers.map(|(name, value)| 32 + name.len() + value.len()).sum();
+        128 + self.wire.payload.len() + self.wire.delivery_token.len() + headers
+    }
+
+    pub(crate) async fn settle(&self, settlement: Settlement) -> Result<()> {
         self.settler.settle(self.wire.delivery_token.clone(), settlement).await
     }
 

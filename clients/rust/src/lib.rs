@@ -13,7 +13,8 @@
 //!     println!("{:?}", delivery.payload());
 //!     Ok::<(), Failed>(())
 //! });
-//! worker.stop().await
+//! worker.stop().await?;
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -43,6 +44,7 @@ mod cluster;
 mod delivery;
 mod error;
 mod exchange;
+mod intake;
 mod kv;
 mod message;
 mod net;
@@ -74,7 +76,7 @@ pub use publisher::{Confirmation, Publisher, PublisherOptions};
 pub use queue::{ConsumeOptions, Overflow, Queue, QueueSettings, Scheduled};
 pub use subscription::{SubscribeOptions, Subscription};
 pub use topic::{Topic, TopicMessage, TopicPublished, TopicSubscribeOptions, TopicSubscription};
-pub use worker::{Failed, Worker, WorkerBuilder, WorkerStats};
+pub use worker::{Failed, Stopped, Worker, WorkerBuilder, WorkerError, WorkerStats};
 
 use net::{Caller, Repeat};
 use settler::Settler;

@@ -5,6 +5,7 @@
 //! does. So an idle client has nothing in the background, and dropping it leaves nothing behind.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +25,15 @@ const TOKENS_MAX: usize = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Settlement {
     Ack,
-    Nack { delay: Option<Duration> },
+    Nack {
+        delay: Option<Duration>,
+    },
     DeadLetter,
-    Extend { lease: Duration },
+    /// Given back without an attempt.
+    Release,
+    Extend {
+        lease: Duration,
+    },
 }
 
 /// Clones share what is gathered.
@@ -120,17 +127,26 @@ impl Settler {
         settlement: Settlement,
         delivery_tokens: Vec<Bytes>,
     ) -> Result<(u32, Vec<(Bytes, NotSettled)>)> {
+        // More than one: what the first has settled without an answer is not there any more for the next.
+        let attempts = AtomicUsize::new(0);
+        let service = |channel| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            QueueServiceClient::new(channel)
+        };
         let (count, failures) = match settlement {
             Settlement::Ack => {
                 let request = proto::AckRequest {
                     delivery_tokens,
                     message_ids: Vec::new(),
                 };
-                let make = |channel, request| async move { QueueServiceClient::new(channel).ack(request).await };
+                let make = |channel, request| {
+                    let mut service = service(channel);
+                    async move { service.ack(request).await }
+                };
                 let answer = self.caller.call(Repeat::Always, request, make).await?;
                 (answer.settled, answer.failures)
             }
-            Settlement::Nack { .. } | Settlement::DeadLetter => {
+            Settlement::Nack { .. } | Settlement::DeadLetter | Settlement::Release => {
                 let request = proto::NackRequest {
                     delivery_tokens,
                     message_ids: Vec::new(),
@@ -139,8 +155,12 @@ impl Settler {
                         _ => None,
                     },
                     dead_letter: settlement == Settlement::DeadLetter,
+                    release: settlement == Settlement::Release,
                 };
-                let make = |channel, request| async move { QueueServiceClient::new(channel).nack(request).await };
+                let make = |channel, request| {
+                    let mut service = service(channel);
+                    async move { service.nack(request).await }
+                };
                 let answer = self.caller.call(Repeat::Always, request, make).await?;
                 (answer.settled, answer.failures)
             }
@@ -149,13 +169,21 @@ impl Settler {
                     delivery_tokens,
                     lease: Some(duration(lease)),
                 };
-                let make =
-                    |channel, request| async move { QueueServiceClient::new(channel).extend_lease(request).await };
+                let make = |channel, request| {
+                    let mut service = service(channel);
+                    async move { service.extend_lease(request).await }
+                };
                 let answer = self.caller.call(Repeat::Always, request, make).await?;
                 (answer.extended, answer.failures)
             }
         };
-        Ok((count, failures.into_iter().map(not_settled).collect()))
+        let failures = failures.into_iter().map(not_settled);
+        if attempts.into_inner() == 1 || matches!(settlement, Settlement::Extend { .. }) {
+            return Ok((count, failures.collect()));
+        }
+        let (done, failures): (Vec<_>, Vec<_>) = failures.partition(|(_, why)| *why == NotSettled::NotFound);
+        let done = u32::try_from(done.len()).unwrap_or(u32::MAX);
+        Ok((count.saturating_add(done), failures))
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use crate::net::{Address, Attempts, Caller, Outcome};
+use crate::net::{Address, Attempts, Caller, Failure, Outcome};
 use crate::{Error, Result};
 
 /// A stream that is being opened, and what has to be kept as long as it is open.
@@ -33,6 +33,11 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Adds what is in a response.
     fn read(&mut self, response: Self::Response, items: &mut VecDeque<Self::Item>);
 
+    /// What the application is told when a stream has broken.
+    fn broken(&self) -> Option<Self::Item> {
+        None
+    }
+
     /// What the application is told when another stream is open in place of one that broke.
     fn reopened(&self) -> Option<Self::Item> {
         None
@@ -51,6 +56,8 @@ pub(crate) struct Items<S: Source> {
     attempts: Attempts,
     session: Option<Session<S>>,
     ready: VecDeque<S::Item>,
+    /// Why the last stream broke, until another one is to be opened.
+    failure: Option<Failure>,
     /// Whether a stream was open before.
     worked: bool,
     over: bool,
@@ -71,6 +78,7 @@ impl<S: Source> Items<S> {
             attempts,
             session: None,
             ready: VecDeque::new(),
+            failure: None,
             worked: false,
             over: false,
         }
@@ -108,6 +116,9 @@ impl<S: Source> Items<S> {
 
     /// Takes one response, or opens the stream if there is none.
     async fn read(&mut self) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return self.caller.wait(&failure, &mut self.attempts, None).await;
+        }
         let Some(session) = &mut self.session else {
             return self.open(None).await;
         };
@@ -125,7 +136,9 @@ impl<S: Source> Items<S> {
         if failure.outcome == Outcome::Final && self.source.survives(&failure.error) {
             failure.outcome = Outcome::NotDone;
         }
-        self.caller.wait(&failure, &mut self.attempts, None).await
+        self.failure = Some(failure);
+        self.ready.extend(self.source.broken());
+        Ok(())
     }
 
     async fn open(&mut self, deadline: Option<Instant>) -> Result<()> {

@@ -1,22 +1,14 @@
 //! Subscriptions to queues.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use boltq_proto::queue::v1::subscribe_request::Request as Kind;
-use boltq_proto::queue::v1::{SubscribeInit, SubscribeRequest, SubscribeResponse};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
-use crate::net::{Attempts, Caller};
-use crate::queue::service;
-use crate::stream::{Items, Opening, Source};
-use crate::wire::duration;
+use crate::intake::Intake;
+use crate::net::Attempts;
 use crate::{Client, Delivery, Result};
 
 /// What a subscription asks for.
@@ -45,11 +37,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(client: Client, queue: String, options: SubscribeOptions, attempts: Attempts) -> Self {
-        let caller = client.caller().clone();
-        let source = Deliveries { client, queue, options };
+    pub(crate) fn new(client: Client, queue: String, options: SubscribeOptions) -> Self {
+        let intake = Intake::new(client, queue, options, Attempts::new());
         Self {
-            deliveries: Items::new(caller, source, attempts).boxed(),
+            deliveries: intake.deliveries(),
         }
     }
 
@@ -73,45 +64,5 @@ impl Stream for Subscription {
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscription").finish_non_exhaustive()
-    }
-}
-
-/// A queue.
-struct Deliveries {
-    client: Client,
-    queue: String,
-    options: SubscribeOptions,
-}
-
-impl Source for Deliveries {
-    type Response = SubscribeResponse;
-    type Item = Delivery;
-    /// The server ends the subscription when this side is closed.
-    type Kept = mpsc::Sender<SubscribeRequest>;
-
-    fn open(&self, _again: bool, channel: Channel, caller: &Caller) -> Opening<Self::Response, Self::Kept> {
-        let init = SubscribeInit {
-            queue: self.queue.clone(),
-            max_in_flight: self.options.max_in_flight,
-            max_batch: self.options.max_batch,
-            lease: self.options.lease.map(duration),
-        };
-        let (kept, requests) = mpsc::channel(1);
-        let first = SubscribeRequest {
-            request: Some(Kind::Init(init)),
-        };
-        // There is room for one.
-        let _ = kept.try_send(first);
-        let request = caller.request(ReceiverStream::new(requests));
-        Box::pin(async move {
-            let response = service(channel).subscribe(request).await?;
-            Ok(response.map(|responses| (responses, kept)))
-        })
-    }
-
-    fn read(&mut self, response: SubscribeResponse, items: &mut VecDeque<Delivery>) {
-        let settler = self.client.settler();
-        let new = response.deliveries.into_iter();
-        items.extend(new.map(|wire| Delivery::new(wire, settler.clone())));
     }
 }

@@ -280,6 +280,7 @@ impl Dispatch {
                 StorageEffect::Freed { stream, first, count } => {
                     self.freed(machine, stream, &(first.0..first.0 + count));
                 }
+                StorageEffect::Erased { stream, seq } => self.freed(machine, stream, &(seq.0..seq.0 + 1)),
             }
         }
         for effect in effects {

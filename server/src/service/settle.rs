@@ -30,6 +30,8 @@ pub enum Settlement {
         /// To the dead letters, whatever the number of attempts.
         dead_letter: bool,
     },
+    /// Given back: nobody has worked on them, and no attempt is counted. Nothing is stored for that.
+    Release,
 }
 
 impl Settlement {
@@ -39,6 +41,7 @@ impl Settlement {
             Self::Ack => "ack",
             Self::Nack { dead_letter: false, .. } => "nack",
             Self::Nack { dead_letter: true, .. } => "dead_letter",
+            Self::Release => "release",
         }
     }
 }
@@ -118,6 +121,11 @@ impl Queues {
                     let reason = if dead_letter { Some(Reason::Rejected) } else { None };
                     let settled = self.fail(&claims, delay, reason, Reason::MaxRetry).await;
                     enter(&mut results, settled)
+                }
+                Settlement::Release => {
+                    // Claims that nothing becomes of are given back when they are dropped.
+                    drop(Claims::new(self, claims.iter().map(|claim| claim.place)));
+                    Ok(())
                 }
             }
         };
@@ -344,7 +352,7 @@ fn counts(how: Settlement, handle: &Handle, claim: &Claim) -> bool {
     match (how, handle) {
         (Settlement::Ack, Handle::Token(_)) => true,
         (Settlement::Ack, Handle::Id(_)) => held || claim.attempts > 0,
-        (Settlement::Nack { .. }, _) => held,
+        (Settlement::Nack { .. } | Settlement::Release, _) => held,
     }
 }
 

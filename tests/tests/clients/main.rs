@@ -10,3 +10,4 @@ mod runner;
 mod scenarios;
 mod secure;
 mod watches;
+mod workers;

@@ -8,6 +8,7 @@ use boltq_proto::queue::v1::{PublishRequest, PublishResponse};
 use boltq_tests::harness::grpc::{QueueCalls, channel, connect, message};
 use boltq_tests::harness::{Server, ServerOptions, http};
 use prost::Message;
+use prost_types::FileDescriptorProto;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -87,6 +88,21 @@ async fn reflection_lists_the_services_and_describes_them() {
     );
 }
 
+/// So that tools show why a call has failed, and not bytes.
+#[tokio::test]
+async fn reflection_describes_the_details_of_failures() {
+    let server = server();
+    let symbol = "google.rpc.ErrorInfo".to_owned();
+    let answer = reflect(&server, MessageRequest::FileContainingSymbol(symbol)).await;
+    let Some(MessageResponse::FileDescriptorResponse(files)) = answer.message_response else {
+        panic!("{answer:?}");
+    };
+    let file = FileDescriptorProto::decode(&*files.file_descriptor_proto[0]).unwrap();
+    let fields = file.message_type[0].field.iter();
+    let fields: Vec<_> = fields.map(|field| (field.name(), field.number())).collect();
+    assert_eq!(fields, [("reason", 1), ("domain", 2), ("metadata", 3)]);
+}
+
 /// The tool that people reach for. Its path is that of this repository's tools, then the `PATH`.
 #[test]
 fn grpcurl_lists_describes_and_publishes() {
@@ -119,6 +135,16 @@ fn grpcurl_lists_describes_and_publishes() {
         &["boltq.queue.v1.QueueService/Consume"],
     );
     assert!(taken.contains("eyJ0byI6ImEifQ=="), "{taken}");
+    let unknown = [
+        "-plaintext",
+        "-d",
+        r#"{"queue":"unknown"}"#,
+        &address,
+        "boltq.queue.v1.QueueService/PurgeQueue",
+    ];
+    let failed = Command::new(&tool).args(unknown).output().unwrap();
+    let errors = String::from_utf8_lossy(&failed.stderr);
+    assert!(errors.contains(r#""reason": "QUEUE_NOT_FOUND""#), "{errors}");
 }
 
 /// gRPC frame: one flag byte, four bytes of length (big-endian), the message.

@@ -8,6 +8,7 @@ use boltq_proto::queue::v1::{
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, connect, duration, message};
 use boltq_tests::harness::{Server, ServerOptions, eventually_async};
 use bytes::Bytes;
+use tonic::Code;
 
 async fn connected() -> (Server, QueueClient) {
     let options = ServerOptions::memory()
@@ -251,4 +252,42 @@ async fn an_ack_that_is_given_up_half_way_lets_nobody_else_have_the_message() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_released_message_is_ready_at_once_and_counts_no_attempt() {
+    let (_server, mut client) = connected().await;
+    client.put("q", message("first")).await;
+    client.put("q", message("second")).await;
+    let long = ConsumeRequest {
+        queue: "q".to_owned(),
+        lease: duration(Duration::from_secs(600)),
+        ..ConsumeRequest::default()
+    };
+    let taken = client
+        .consume(long.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .deliveries
+        .remove(0);
+    let release = NackRequest {
+        delivery_tokens: vec![taken.delivery_token.clone()],
+        release: true,
+        ..NackRequest::default()
+    };
+    assert_eq!(client.nack(release.clone()).await.unwrap().into_inner().settled, 1);
+    let again = client.consume(long).await.unwrap().into_inner().deliveries.remove(0);
+    assert_eq!((&again.payload[..], again.attempts), (&b"first"[..], 0));
+    let late = client.nack(release.clone()).await.unwrap().into_inner();
+    assert_eq!(
+        late.failures,
+        [failure(&taken.delivery_token, SettleFailureReason::LeaseLost)]
+    );
+    let both = NackRequest {
+        dead_letter: true,
+        ..release
+    };
+    let refused = client.nack(both).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use boltq_proto::queue::v1::subscribe_request::Request as Kind;
 use boltq_proto::queue::v1::{
     Delivery, SettleFailureReason, SubscribeAck, SubscribeExtend, SubscribeInit, SubscribeNack, SubscribeRequest,
-    SubscribeResponse,
+    SubscribeResponse, SubscribeStop,
 };
 use boltq_tests::harness::grpc::{QueueCalls, QueueClient, connect, duration, message, reason};
 use boltq_tests::harness::{Server, ServerOptions, eventually_async, within};
@@ -429,4 +429,35 @@ async fn a_stop_tells_who_waits_and_does_not_wait_for_them() {
         "it took {:?}",
         began.elapsed()
     );
+}
+
+#[tokio::test]
+async fn a_consumer_that_stops_keeps_what_it_works_on_and_others_get_what_it_releases_at_once() {
+    let (_server, mut client) = connected().await;
+    fill(&mut client, 3).await;
+    let mut subscription = Subscription::open(&mut client, init("q", 2, 0)).await;
+    let held = subscription.take(2).await;
+    subscription.send(Kind::Stop(SubscribeStop {})).await;
+    let release = SubscribeNack {
+        delivery_tokens: tokens(&held[1..]),
+        request_id: 1,
+        release: true,
+        ..SubscribeNack::default()
+    };
+    subscription.send(Kind::Nack(release)).await;
+    let answer = subscription.next().await.unwrap().expect("the stream goes on");
+    assert!(
+        answer.deliveries.is_empty() && answer.settled[0].failures.is_empty(),
+        "{answer:?}"
+    );
+    // At its old place, and as it was.
+    for number in 1..3 {
+        let taken = client.take_one("q").await;
+        assert_eq!((taken.payload[0], taken.attempts), (number, 0));
+    }
+    subscription.send(ack(&held[..1], 2)).await;
+    let answer = subscription.next().await.unwrap().expect("the stream goes on");
+    assert!(answer.settled[0].failures.is_empty(), "its lease went on: {answer:?}");
+    client.put("q", message("more")).await;
+    assert!(subscription.is_quiet().await, "nothing is delivered any more");
 }

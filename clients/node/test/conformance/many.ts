@@ -1,5 +1,5 @@
 /** Steps about many messages, which are numbered from 0. */
-import type { BoltqClient, Publisher, TopicPublisherOptions } from "@boltq/client";
+import { type BoltqClient, BoltqError, type Publisher, type TopicPublisherOptions } from "@boltq/client";
 
 import type { Arguments } from "./shapes.js";
 import type { Value } from "./values.js";
@@ -111,8 +111,9 @@ export async function workMany(client: BoltqClient, step: Arguments, many: Many)
       concurrency: step.optional<number>("concurrency"),
       leaseMs: step.ms("lease"),
       nackDelayMs: 10,
-      onError: (error) => {
-        if (error !== failure) errors += 1;
+      onError: (error, _, what) => {
+        const late = error instanceof BoltqError && (error.reason === "LEASE_LOST" || error.reason === "NOT_FOUND");
+        if (what !== "HANDLER_FAILED" && !late) errors += 1;
       },
     },
   );

@@ -21,7 +21,7 @@ export interface Scenario {
 
 /** Runs all steps; throws at the first that is not as it should be. */
 export async function run(scenario: Scenario, client: BoltqClient, testbed: Testbed): Promise<void> {
-  const world: World = { client, testbed, streams: new Map(), background: new Map() };
+  const world: World = { client, testbed, streams: new Map(), background: new Map(), workers: new Map() };
   const variables = new Variables();
   try {
     for (const [index, step] of scenario.steps.entries()) {
@@ -35,6 +35,7 @@ export async function run(scenario: Scenario, client: BoltqClient, testbed: Test
   } finally {
     for (const { many } of world.background.values()) many.stop();
     for (const stream of world.streams.values()) await stream.return?.();
+    await Promise.allSettled([...world.workers.values()].map((worker) => worker.end()));
     await Promise.allSettled([...world.background.values()].map(({ answer }) => answer));
   }
 }

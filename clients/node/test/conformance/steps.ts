@@ -11,6 +11,7 @@ import type { Testbed } from "../testbed.js";
 import { type Many, publishMany, workMany } from "./many.js";
 import { type Arguments, changed, exchangeOf, failures, message, queueOf, received, settings } from "./shapes.js";
 import type { Value } from "./values.js";
+import { ToldWorker } from "./workers.js";
 
 /** What a step has to work with. */
 export interface World {
@@ -20,6 +21,8 @@ export interface World {
   readonly streams: Map<string, AsyncIterableIterator<unknown>>;
   /** Steps that go on in the background, by name. */
   readonly background: Map<string, { readonly many: Many; readonly answer: Promise<Value> }>;
+  /** Workers that were started, by name. */
+  readonly workers: Map<string, ToldWorker>;
 }
 
 /** A step: its arguments, how long it may take, and what `many.progress` and `many.stop` can see of it. */
@@ -72,6 +75,12 @@ function running(world: World, step: Arguments) {
   return found;
 }
 
+function workerOf(world: World, step: Arguments): ToldWorker {
+  const found = world.workers.get(step.text("of"));
+  if (found === undefined) throw new Error(`no worker is called ${step.text("of")}`);
+  return found;
+}
+
 /** All steps but `many.publish` and its like, by what a scenario calls them. */
 export const STEPS: Readonly<Record<string, Step>> = {
   "queue.publish": async ({ client }, s) => ({
@@ -101,6 +110,7 @@ export const STEPS: Readonly<Record<string, Step>> = {
     const result = await via(world, s).nack(s.tokens(), {
       delayMs: s.ms("delay"),
       deadLetter: s.optional("dead_letter"),
+      release: s.optional("release"),
     });
     return { settled: result.settled, failures: failures(result) };
   },
@@ -336,6 +346,16 @@ export const STEPS: Readonly<Record<string, Step>> = {
     return {};
   },
   join: (world, s) => running(world, s).answer,
+  "worker.start": ({ client, workers }, s) => {
+    workers.set(s.text("as"), new ToldWorker(client, s));
+    return {};
+  },
+  "worker.look": (world, s) => workerOf(world, s).look(),
+  "worker.finish": (world, s) => {
+    workerOf(world, s).finish();
+    return {};
+  },
+  "worker.stop": async (world, s) => ({ not_settled: await workerOf(world, s).stop() }),
   "server.restart": ({ testbed }) => done(testbed.command("restart 0")),
   "cluster.kill_leader": async ({ testbed }) => ({ node: String((await testbed.command("kill-leader"))["name"]) }),
   "cluster.restart_killed": ({ testbed }) => done(testbed.command("restart-killed")),

@@ -43,17 +43,14 @@ enum Key {
     Chosen,
     /// From [`Keys`].
     MadeUp,
-    /// It has none.
+    /// It has none, or none any more.
     Absent,
-    /// It has none any more, or never had one, and was refused for want of room for keys.
-    LeftOut,
 }
 
 impl Keyed {
-    /// Such a message is not to be on its way together with others. The server refuses those alone whose key is one too much; this
-    /// holds too with a server that refuses all that it takes in one go with them, as it did at first.
-    pub(crate) fn is_left_out(&self) -> bool {
-        self.key == Key::LeftOut
+    fn drop_key(&mut self) {
+        self.message.idempotency_key.clear();
+        self.key = Key::Absent;
     }
 }
 
@@ -85,19 +82,14 @@ impl Keys {
     }
 
     /// Whether a message that was refused for this reason is to be sent again at once, without its key; it has none any more then. That is
-    /// so once, and never for a key of the application.
+    /// never so for a key of the application.
     /// `unknown`: an earlier attempt may have stored it, and without the key it could be stored twice.
     pub(crate) fn does_without(&self, keyed: &mut Keyed, reason: Option<&str>, unknown: bool) -> bool {
-        if reason != Some(KEYS_FULL) || unknown {
+        if reason != Some(KEYS_FULL) || unknown || keyed.key != Key::MadeUp {
             return false;
         }
-        match keyed.key {
-            Key::Chosen | Key::LeftOut => return false,
-            Key::MadeUp => self.rest_from(self.now()),
-            Key::Absent => {}
-        }
-        keyed.message.idempotency_key.clear();
-        keyed.key = Key::LeftOut;
+        self.rest_from(self.now());
+        keyed.drop_key();
         true
     }
 
@@ -105,8 +97,7 @@ impl Keys {
     /// and those behind it that have none would come before it. `unknown` as above.
     pub(crate) fn reconsider(&self, keyed: &mut Keyed, unknown: bool) {
         if keyed.key == Key::MadeUp && !unknown && self.rest_at(self.now()) {
-            keyed.message.idempotency_key.clear();
-            keyed.key = Key::Absent;
+            keyed.drop_key();
         }
     }
 
@@ -186,9 +177,6 @@ mod tests {
         assert_eq!(waiting.message.idempotency_key, "");
         keys.reconsider(&mut of_the_application, false);
         assert_eq!(of_the_application.message, chosen());
-        // It was refused for the keys of others.
-        assert!(!without.is_left_out());
-        assert!(keys.does_without(&mut without, Some(KEYS_FULL), false) && without.is_left_out());
         assert!(!keys.does_without(&mut without, Some(KEYS_FULL), false));
         assert_eq!(keys.give(chosen(), None).message, chosen());
     }

@@ -123,7 +123,7 @@ impl<T: Target> Sender<T> {
                 .or(self.waiting.front());
             let deadline = oldest.map(|item| item.deadline);
             let has_batch = !self.waiting.is_empty();
-            let may_send = self.may_send();
+            let may_send = has_batch && self.refused.is_empty();
             tokio::select! {
                 biased;
                 response = session.responses.message() => {
@@ -160,15 +160,7 @@ impl<T: Target> Sender<T> {
         }
     }
 
-    /// Whether what waits longest may be sent now.
-    fn may_send(&self) -> bool {
-        let Some(next) = self.waiting.front() else { return false };
-        let last = self.sent.back().and_then(|batch| batch.first());
-        let fits = last.is_none_or(|last| last.keyed.is_left_out() == next.keyed.is_left_out());
-        fits && self.refused.is_empty()
-    }
-
-    /// What is there, up to the limits of a batch, and of one kind: see [`Keyed::is_left_out`](crate::net::Keyed::is_left_out).
+    /// What is there, up to the limits of a batch.
     fn next_batch(&mut self) -> T::Request {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -177,8 +169,7 @@ impl<T: Target> Sender<T> {
                 break;
             };
             bytes += item.bytes;
-            let other = |first: &Item| first.keyed.is_left_out() != item.keyed.is_left_out();
-            if !batch.is_empty() && bytes > BATCH_BYTES_MAX || batch.first().is_some_and(other) {
+            if !batch.is_empty() && bytes > BATCH_BYTES_MAX {
                 self.waiting.push_front(item);
                 break;
             }

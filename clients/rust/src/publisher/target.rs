@@ -42,15 +42,21 @@ pub(super) struct Refused {
     pub(super) retriable: bool,
 }
 
-impl Refused {
-    fn new(index: u32, reason: String, message: String, retriable: bool) -> Self {
-        Self {
-            index,
-            reason,
-            message,
-            retriable,
+/// Reads what a batch became: the responses of both services have the same members, and types of their own.
+macro_rules! answered {
+    ($response:expr) => {{
+        let response = $response;
+        let failures = response.failures.into_iter().map(|failure| Refused {
+            index: failure.index,
+            reason: failure.reason,
+            message: failure.message,
+            retriable: failure.retriable,
+        });
+        Answered {
+            ids: response.message_ids,
+            failures: failures.collect(),
         }
-    }
+    }};
 }
 
 /// The queue of this name.
@@ -73,12 +79,7 @@ impl Target for ToQueue {
     }
 
     fn answered(response: Self::Response) -> Answered {
-        let failures = response.failures.into_iter();
-        let failures = failures.map(|it| Refused::new(it.index, it.reason, it.message, it.retriable));
-        Answered {
-            ids: response.message_ids,
-            failures: failures.collect(),
-        }
+        answered!(response)
     }
 }
 
@@ -101,11 +102,6 @@ impl Target for ToTopic {
     }
 
     fn answered(response: Self::Response) -> Answered {
-        let failures = response.failures.into_iter();
-        let failures = failures.map(|it| Refused::new(it.index, it.reason, it.message, it.retriable));
-        Answered {
-            ids: response.message_ids,
-            failures: failures.collect(),
-        }
+        answered!(response)
     }
 }

@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 pub use manage::Scheduled;
 pub use settings::{Overflow, QueueSettings};
 
+use crate::intake::Intake;
 use crate::net::{Attempts, Caller, Repeat};
 use crate::publisher::ToQueue;
 use crate::settler::Settlement;
@@ -108,12 +109,12 @@ impl Queue {
     /// Messages as they come, until the subscription is dropped.
     #[must_use]
     pub fn subscribe(&self, options: SubscribeOptions) -> Subscription {
-        Subscription::new(self.client.clone(), self.name.clone(), options, Attempts::new())
+        Subscription::new(self.client.clone(), self.name.clone(), options)
     }
 
-    /// As [`Queue::subscribe`], for what waits for its server for ever.
-    pub(crate) fn subscribe_patiently(&self, options: SubscribeOptions) -> Subscription {
-        Subscription::new(self.client.clone(), self.name.clone(), options, Attempts::patient())
+    /// What a worker takes; it waits for its server for ever.
+    pub(crate) fn intake(&self, options: SubscribeOptions) -> Intake {
+        Intake::new(self.client.clone(), self.name.clone(), options, Attempts::patient())
     }
 
     /// A worker in the making.
@@ -159,6 +160,14 @@ impl Queue {
     /// See [`Error`](crate::Error).
     pub async fn dead_letter(&self, tokens: Vec<Bytes>) -> Result<(u32, Vec<(Bytes, NotSettled)>)> {
         self.client.settler().call(Settlement::DeadLetter, tokens).await
+    }
+
+    /// As [`Queue::ack`], for messages that were not worked on: they are ready for others at once, without a failed attempt.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn release(&self, tokens: Vec<Bytes>) -> Result<(u32, Vec<(Bytes, NotSettled)>)> {
+        self.client.settler().call(Settlement::Release, tokens).await
     }
 
     /// As [`Queue::ack`], and moves the ends of leases instead: so long from now, 1 s to 12 h.

@@ -15,11 +15,11 @@ use super::error::invalid;
 use crate::doors::bounds::{LEASE_MAX, LEASE_MIN, RETRY_DELAY_MAX, WAIT_MAX};
 use crate::service::{
     Delivery, DeliveryToken, Handle, IdempotencyKey, JSON_CONTENT_TYPE, NewMessage, Peeked, PublishBatch, Push,
-    RoutedBatch, ServiceError, SettleError, delivered_headers,
+    RoutedBatch, ServiceError, SettleError, Settlement, delivered_headers,
 };
 
 /// Where a content type other than JSON is kept in a record.
-const CONTENT_TYPE_HEADER: &str = "content-type";
+pub(super) const CONTENT_TYPE_HEADER: &str = "content-type";
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
@@ -94,7 +94,7 @@ type HeaderPairs<'m> = std::vec::IntoIter<(&'m str, &'m str)>;
 
 /// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
 /// strings that it skips.
-fn check_json(payload: &[u8]) -> Result<(), String> {
+pub(super) fn check_json(payload: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(payload).map_err(|error| error.to_string())?;
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
     Ok(())
@@ -131,8 +131,26 @@ pub(super) fn lease(duration: Option<prost_types::Duration>) -> Result<Option<Du
     bounded(duration, "lease", LEASE_MIN, LEASE_MAX)
 }
 
-pub(super) fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+fn delay(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     bounded(duration, "delay", Duration::ZERO, RETRY_DELAY_MAX)
+}
+
+/// What is to become of messages that are given back.
+pub(super) fn nack(
+    delay: Option<prost_types::Duration>,
+    dead_letter: bool,
+    release: bool,
+) -> Result<Settlement, Status> {
+    if !release {
+        let delay = self::delay(delay)?;
+        return Ok(Settlement::Nack { delay, dead_letter });
+    }
+    if delay.is_some() || dead_letter {
+        return Err(invalid(
+            "release gives messages back as they came: leave out delay and dead_letter, or release",
+        ));
+    }
+    Ok(Settlement::Release)
 }
 
 pub(super) fn wait(duration: Option<prost_types::Duration>) -> Result<Duration, Status> {
@@ -203,7 +221,7 @@ pub(super) fn topic_message(push: &Push) -> TopicMessage {
 }
 
 /// A content type other than JSON is kept among the headers.
-fn content_type_and_headers<'r>(
+pub(super) fn content_type_and_headers<'r>(
     record: &boltq_core::Record,
     all: impl Iterator<Item = (&'r str, std::borrow::Cow<'r, str>)>,
 ) -> (String, std::collections::BTreeMap<String, String>) {

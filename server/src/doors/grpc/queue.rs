@@ -104,10 +104,7 @@ impl QueueService for QueueDoor {
 
     async fn nack(&self, request: Request<NackRequest>) -> Result<Response<NackResponse>, Status> {
         let request = request.into_inner();
-        let how = Settlement::Nack {
-            delay: convert::delay(request.delay)?,
-            dead_letter: request.dead_letter,
-        };
+        let how = convert::nack(request.delay, request.dead_letter, request.release)?;
         let handles = Handles::read(request.delivery_tokens, request.message_ids)?;
         let results = self.queues.settle(how, &handles.handles).await?;
         let (settled, failures) = handles.answer(&results);

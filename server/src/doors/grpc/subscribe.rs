@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use prost::Message;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::convert::{self, Handles};
@@ -42,6 +43,8 @@ struct Subscription {
     max_in_flight: usize,
     max_batch: usize,
     lease: Option<Duration>,
+    /// Cancelled when the client wants no more deliveries.
+    stopped: CancellationToken,
     room: Room,
 }
 
@@ -134,6 +137,7 @@ impl Subscription {
             max_in_flight,
             max_batch,
             lease,
+            stopped: CancellationToken::new(),
             room: Room {
                 reader,
                 stream: StreamRoom::new(),
@@ -142,6 +146,17 @@ impl Subscription {
     }
 
     async fn deliver(&self, responses: &Responses) -> Result<(), Status> {
+        // What is leased and not sent when the client wants no more is given back.
+        tokio::select! {
+            biased;
+            () = self.stopped.cancelled() => {}
+            outcome = self.deliver_all(responses) => return outcome,
+        }
+        self.queues.stopping().await;
+        Err(ServiceError::Stopped.into())
+    }
+
+    async fn deliver_all(&self, responses: &Responses) -> Result<(), Status> {
         loop {
             let free = self.max_in_flight.saturating_sub(self.consumer.held());
             if free == 0 {
@@ -197,12 +212,17 @@ impl Subscription {
 
     async fn carry_out(&self, gathered: Gathered, responses: &Responses) -> Result<(), Status> {
         let Gathered { action, tokens, parts } = gathered;
+        if action == Action::Stop {
+            self.stopped.cancel();
+        }
         let mut failures = Vec::new();
         for chunk in tokens.chunks(BATCH_MESSAGES_MAX) {
             let handles = Handles::read(chunk.to_vec(), Vec::new())?;
             let results = match action {
                 Action::Settle(how) => self.queues.settle(how, &handles.handles).await?,
                 Action::Extend(lease) => self.queues.extend(&handles.handles, lease)?,
+                // It has no tokens.
+                Action::Stop => Vec::new(),
             };
             failures.extend(handles.answer(&results).1);
         }
@@ -223,6 +243,8 @@ impl Subscription {
 enum Action {
     Settle(Settlement),
     Extend(Duration),
+    /// Deliver no more.
+    Stop,
 }
 
 /// Requests of one kind that are carried out together.
@@ -259,10 +281,10 @@ impl Gathered {
 fn action(request: &SubscribeRequest) -> Result<Action, Status> {
     match &request.request {
         Some(Kind::Ack(_)) => Ok(Action::Settle(Settlement::Ack)),
-        Some(Kind::Nack(nack)) => Ok(Action::Settle(Settlement::Nack {
-            delay: convert::delay(nack.delay)?,
-            dead_letter: nack.dead_letter,
-        })),
+        Some(Kind::Nack(nack)) => {
+            let how = convert::nack(nack.delay, nack.dead_letter, nack.release)?;
+            Ok(Action::Settle(how))
+        }
         Some(Kind::Extend(extend)) => {
             let lease = convert::lease(extend.lease)?.ok_or_else(|| invalid("extend.lease is missing"))?;
             Ok(Action::Extend(lease))
@@ -270,6 +292,7 @@ fn action(request: &SubscribeRequest) -> Result<Action, Status> {
         Some(Kind::Init(_)) => Err(invalid(
             "init has to be the first request of a subscription, and the only one",
         )),
+        Some(Kind::Stop(_)) => Ok(Action::Stop),
         None => Err(invalid("the request is empty")),
     }
 }
@@ -280,7 +303,7 @@ fn take_tokens(request: SubscribeRequest) -> (Vec<Bytes>, u64) {
         Some(Kind::Ack(ack)) => (ack.delivery_tokens, ack.request_id),
         Some(Kind::Nack(nack)) => (nack.delivery_tokens, nack.request_id),
         Some(Kind::Extend(extend)) => (extend.delivery_tokens, extend.request_id),
-        Some(Kind::Init(_)) | None => (Vec::new(), 0),
+        Some(Kind::Init(_) | Kind::Stop(_)) | None => (Vec::new(), 0),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::steps;
+use super::workers::ToldWorker;
 
 /// A stream that a step has opened.
 pub(super) enum Open {
@@ -39,6 +40,7 @@ pub(super) struct Context {
     run: String,
     variables: Mutex<HashMap<String, Value>>,
     pub(super) streams: tokio::sync::Mutex<HashMap<String, Open>>,
+    pub(super) workers: tokio::sync::Mutex<HashMap<String, Arc<ToldWorker>>>,
     background: Mutex<HashMap<String, Background>>,
 }
 
@@ -53,6 +55,7 @@ impl Context {
             run: format!("{:08x}{number:08x}", std::process::id()),
             variables: Mutex::default(),
             streams: tokio::sync::Mutex::default(),
+            workers: tokio::sync::Mutex::default(),
             background: Mutex::default(),
         })
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use boltq::{Client, Confirmation, ConsumeOptions, Delivery, Error, Failed, Publisher, PublisherOptions};
+use boltq::{
+    Client, Confirmation, ConsumeOptions, Delivery, Error, Failed, NotSettled, Publisher, PublisherOptions, WorkerError,
+};
 use serde_json::{Value, json};
 
 use super::context::Progress;
@@ -110,6 +112,14 @@ pub(super) async fn work(client: &Client, step: &Value, progress: &Progress) -> 
     if let Some(lease) = duration(&step["lease"]) {
         builder = builder.lease(lease);
     }
+    let errors = Arc::<AtomicU64>::default();
+    let told = errors.clone();
+    builder = builder.on_error(move |delivery, error| {
+        if !is_expected(error) {
+            println!("{delivery}: {error}");
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+    });
     let shared = seen.clone();
     let worker = builder.start(move |delivery: Delivery| {
         let seen = shared.clone();
@@ -118,19 +128,27 @@ pub(super) async fn work(client: &Client, step: &Value, progress: &Progress) -> 
     while until != Some(progress.reached.load(Ordering::Relaxed)) && !*progress.stop.borrow() {
         tokio::time::sleep(POLL).await;
     }
-    let errors = match worker.stop().await {
-        Ok(()) => 0,
-        Err(error) => {
-            println!("the worker failed: {error}");
-            1
-        }
-    };
+    if let Err(error) = worker.stop().await {
+        println!("the worker failed: {error}");
+        errors.fetch_add(1, Ordering::Relaxed);
+    }
     Ok(json!({
         "handled": progress.reached.load(Ordering::Relaxed),
         "unexpected": seen.unexpected.load(Ordering::Relaxed),
         "failed": seen.failed.load(Ordering::Relaxed),
-        "errors": errors,
+        "errors": errors.load(Ordering::Relaxed),
     }))
+}
+
+/// A failure of the handler, or something that came too late.
+fn is_expected(error: &WorkerError) -> bool {
+    match error {
+        WorkerError::Handler(_) => true,
+        WorkerError::LeaseLost(why) | WorkerError::NotSettled(why) => {
+            matches!(why, Error::NotSettled(NotSettled::LeaseLost | NotSettled::NotFound))
+        }
+        _ => false,
+    }
 }
 
 pub(super) async fn consume(client: &Client, step: &Value) -> Result<Value, Error> {

@@ -8,6 +8,7 @@ mod matching;
 mod queues;
 mod routing;
 mod steps;
+mod workers;
 
 use std::path::Path;
 use std::sync::Arc;

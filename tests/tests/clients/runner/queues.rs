@@ -38,6 +38,7 @@ pub(super) async fn perform(client: &Client, call: &str, step: &Value) -> Result
         "peek" => deliveries(&queue.peek(number(step, "max_messages")).await?),
         "ack" => answers::settled("settled", queue.ack(tokens(step)).await?),
         "nack" if step["dead_letter"] == true => answers::settled("settled", queue.dead_letter(tokens(step)).await?),
+        "nack" if step["release"] == true => answers::settled("settled", queue.release(tokens(step)).await?),
         "nack" => answers::settled("settled", queue.nack(tokens(step), duration(&step["delay"])).await?),
         "extend" => {
             let lease = duration(&step["lease"]).expect("a lease");

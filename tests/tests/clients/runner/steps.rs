@@ -7,7 +7,7 @@ use boltq::{Client, Error};
 use serde_json::{Value, json};
 
 use super::context::{Context, Open, Progress};
-use super::{answers, cache, duration, many, queues, routing};
+use super::{answers, cache, duration, many, queues, routing, workers};
 
 /// Does a step.
 pub(super) async fn perform(context: &Arc<Context>, step: &Value, timeout: Duration) -> Result<Value, Error> {
@@ -60,6 +60,7 @@ pub(super) async fn perform_with(
             context.progress(text(step, "of")).stop.send_replace(true);
             Ok(json!({}))
         }
+        ("worker", _) => workers::perform(context, &client, call, step).await,
         ("join", _) => context.join(text(step, "of")).await,
         ("admin", "stats") => stats(&client).await,
         ("cluster", "status") => status(&client).await,

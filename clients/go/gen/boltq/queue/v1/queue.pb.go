@@ -753,6 +753,7 @@ type SubscribeRequest struct {
 	//	*SubscribeRequest_Ack
 	//	*SubscribeRequest_Nack
 	//	*SubscribeRequest_Extend
+	//	*SubscribeRequest_Stop
 	Request       isSubscribeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -831,6 +832,15 @@ func (x *SubscribeRequest) GetExtend() *SubscribeExtend {
 	return nil
 }
 
+func (x *SubscribeRequest) GetStop() *SubscribeStop {
+	if x != nil {
+		if x, ok := x.Request.(*SubscribeRequest_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
 type isSubscribeRequest_Request interface {
 	isSubscribeRequest_Request()
 }
@@ -852,6 +862,10 @@ type SubscribeRequest_Extend struct {
 	Extend *SubscribeExtend `protobuf:"bytes,4,opt,name=extend,proto3,oneof"`
 }
 
+type SubscribeRequest_Stop struct {
+	Stop *SubscribeStop `protobuf:"bytes,5,opt,name=stop,proto3,oneof"`
+}
+
 func (*SubscribeRequest_Init) isSubscribeRequest_Request() {}
 
 func (*SubscribeRequest_Ack) isSubscribeRequest_Request() {}
@@ -859,6 +873,8 @@ func (*SubscribeRequest_Ack) isSubscribeRequest_Request() {}
 func (*SubscribeRequest_Nack) isSubscribeRequest_Request() {}
 
 func (*SubscribeRequest_Extend) isSubscribeRequest_Request() {}
+
+func (*SubscribeRequest_Stop) isSubscribeRequest_Request() {}
 
 type SubscribeInit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -992,7 +1008,9 @@ type SubscribeNack struct {
 	// Instead of the backoff of the server, 0-24 h.
 	Delay *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`
 	// Straight to the dead letters, whatever the number of attempts.
-	DeadLetter    bool `protobuf:"varint,4,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	DeadLetter bool `protobuf:"varint,4,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	// As `NackRequest.release`.
+	Release       bool `protobuf:"varint,5,opt,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1051,6 +1069,13 @@ func (x *SubscribeNack) GetDelay() *durationpb.Duration {
 func (x *SubscribeNack) GetDeadLetter() bool {
 	if x != nil {
 		return x.DeadLetter
+	}
+	return false
+}
+
+func (x *SubscribeNack) GetRelease() bool {
+	if x != nil {
+		return x.Release
 	}
 	return false
 }
@@ -1116,6 +1141,44 @@ func (x *SubscribeExtend) GetLease() *durationpb.Duration {
 	return nil
 }
 
+// No more deliveries on this stream. What was delivered stays leased until it is settled or the stream ends, so that a consumer
+// that stops can finish what it has begun, and release the rest. Deliveries that were on their way can still come.
+type SubscribeStop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeStop) Reset() {
+	*x = SubscribeStop{}
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeStop) ProtoMessage() {}
+
+func (x *SubscribeStop) ProtoReflect() protoreflect.Message {
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeStop.ProtoReflect.Descriptor instead.
+func (*SubscribeStop) Descriptor() ([]byte, []int) {
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{13}
+}
+
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Deliveries, or none when this response only reports settlements.
@@ -1127,7 +1190,7 @@ type SubscribeResponse struct {
 
 func (x *SubscribeResponse) Reset() {
 	*x = SubscribeResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[13]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1202,7 @@ func (x *SubscribeResponse) String() string {
 func (*SubscribeResponse) ProtoMessage() {}
 
 func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[13]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1215,7 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubscribeResponse) GetDeliveries() []*Delivery {
@@ -1181,7 +1244,7 @@ type Settled struct {
 
 func (x *Settled) Reset() {
 	*x = Settled{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[14]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1256,7 @@ func (x *Settled) String() string {
 func (*Settled) ProtoMessage() {}
 
 func (x *Settled) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[14]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1269,7 @@ func (x *Settled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settled.ProtoReflect.Descriptor instead.
 func (*Settled) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Settled) GetRequestId() uint64 {
@@ -1234,7 +1297,7 @@ type SettleFailure struct {
 
 func (x *SettleFailure) Reset() {
 	*x = SettleFailure{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[15]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1309,7 @@ func (x *SettleFailure) String() string {
 func (*SettleFailure) ProtoMessage() {}
 
 func (x *SettleFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[15]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1322,7 @@ func (x *SettleFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleFailure.ProtoReflect.Descriptor instead.
 func (*SettleFailure) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SettleFailure) GetToken() []byte {
@@ -1288,7 +1351,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[16]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1363,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[16]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1376,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AckRequest) GetDeliveryTokens() [][]byte {
@@ -1340,7 +1403,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[17]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1415,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[17]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1428,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AckResponse) GetSettled() uint32 {
@@ -1389,14 +1452,17 @@ type NackRequest struct {
 	// Instead of the backoff of the server, 0-24 h.
 	Delay *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`
 	// Straight to the dead letters, whatever the number of attempts.
-	DeadLetter    bool `protobuf:"varint,4,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	DeadLetter bool `protobuf:"varint,4,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	// Nobody has worked on them: they are ready for others at once, at their old places, and no failed attempt is counted. Not
+	// together with `delay` or `dead_letter`.
+	Release       bool `protobuf:"varint,5,opt,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[18]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1474,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[18]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1487,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NackRequest) GetDeliveryTokens() [][]byte {
@@ -1452,6 +1518,13 @@ func (x *NackRequest) GetDeadLetter() bool {
 	return false
 }
 
+func (x *NackRequest) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
 type NackResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Settled       uint32                 `protobuf:"varint,1,opt,name=settled,proto3" json:"settled,omitempty"`
@@ -1462,7 +1535,7 @@ type NackResponse struct {
 
 func (x *NackResponse) Reset() {
 	*x = NackResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[19]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1547,7 @@ func (x *NackResponse) String() string {
 func (*NackResponse) ProtoMessage() {}
 
 func (x *NackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[19]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1560,7 @@ func (x *NackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackResponse.ProtoReflect.Descriptor instead.
 func (*NackResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NackResponse) GetSettled() uint32 {
@@ -1515,7 +1588,7 @@ type ExtendLeaseRequest struct {
 
 func (x *ExtendLeaseRequest) Reset() {
 	*x = ExtendLeaseRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[20]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1600,7 @@ func (x *ExtendLeaseRequest) String() string {
 func (*ExtendLeaseRequest) ProtoMessage() {}
 
 func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[20]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1613,7 @@ func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExtendLeaseRequest) GetDeliveryTokens() [][]byte {
@@ -1567,7 +1640,7 @@ type ExtendLeaseResponse struct {
 
 func (x *ExtendLeaseResponse) Reset() {
 	*x = ExtendLeaseResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[21]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1652,7 @@ func (x *ExtendLeaseResponse) String() string {
 func (*ExtendLeaseResponse) ProtoMessage() {}
 
 func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[21]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1665,7 @@ func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseResponse.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExtendLeaseResponse) GetExtended() uint32 {
@@ -1623,7 +1696,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[22]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1708,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[22]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1721,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -1682,7 +1755,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[23]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1767,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[23]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1780,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PeekResponse) GetDeliveries() []*Delivery {
@@ -1726,7 +1799,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[24]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1811,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[24]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1824,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PurgeQueueRequest) GetQueue() string {
@@ -1770,7 +1843,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[25]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1855,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[25]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1868,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PurgeQueueResponse) GetPurged() uint64 {
@@ -1815,7 +1888,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[26]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1900,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[26]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1913,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PurgeDeadLettersRequest) GetQueue() string {
@@ -1859,7 +1932,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[27]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1944,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[27]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1957,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint64 {
@@ -1910,7 +1983,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[28]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +1995,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[28]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2008,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RedriveDeadLettersRequest) GetQueue() string {
@@ -1976,7 +2049,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[29]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2061,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[29]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2074,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() uint64 {
@@ -2025,7 +2098,7 @@ type ListScheduledRequest struct {
 
 func (x *ListScheduledRequest) Reset() {
 	*x = ListScheduledRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[30]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2110,7 @@ func (x *ListScheduledRequest) String() string {
 func (*ListScheduledRequest) ProtoMessage() {}
 
 func (x *ListScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[30]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2123,7 @@ func (x *ListScheduledRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScheduledRequest.ProtoReflect.Descriptor instead.
 func (*ListScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListScheduledRequest) GetQueue() string {
@@ -2085,7 +2158,7 @@ type ListScheduledResponse struct {
 
 func (x *ListScheduledResponse) Reset() {
 	*x = ListScheduledResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[31]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2170,7 @@ func (x *ListScheduledResponse) String() string {
 func (*ListScheduledResponse) ProtoMessage() {}
 
 func (x *ListScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[31]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2183,7 @@ func (x *ListScheduledResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScheduledResponse.ProtoReflect.Descriptor instead.
 func (*ListScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListScheduledResponse) GetMessages() []*ScheduledMessage {
@@ -2141,7 +2214,7 @@ type ScheduledMessage struct {
 
 func (x *ScheduledMessage) Reset() {
 	*x = ScheduledMessage{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[32]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2226,7 @@ func (x *ScheduledMessage) String() string {
 func (*ScheduledMessage) ProtoMessage() {}
 
 func (x *ScheduledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[32]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2239,7 @@ func (x *ScheduledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScheduledMessage.ProtoReflect.Descriptor instead.
 func (*ScheduledMessage) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ScheduledMessage) GetMessageId() []byte {
@@ -2200,7 +2273,7 @@ type CancelScheduledRequest struct {
 
 func (x *CancelScheduledRequest) Reset() {
 	*x = CancelScheduledRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[33]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2285,7 @@ func (x *CancelScheduledRequest) String() string {
 func (*CancelScheduledRequest) ProtoMessage() {}
 
 func (x *CancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[33]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2298,7 @@ func (x *CancelScheduledRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelScheduledRequest.ProtoReflect.Descriptor instead.
 func (*CancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelScheduledRequest) GetMessageIds() [][]byte {
@@ -2245,7 +2318,7 @@ type CancelScheduledResponse struct {
 
 func (x *CancelScheduledResponse) Reset() {
 	*x = CancelScheduledResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[34]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2330,7 @@ func (x *CancelScheduledResponse) String() string {
 func (*CancelScheduledResponse) ProtoMessage() {}
 
 func (x *CancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[34]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2343,7 @@ func (x *CancelScheduledResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelScheduledResponse.ProtoReflect.Descriptor instead.
 func (*CancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelScheduledResponse) GetCancelled() uint32 {
@@ -2304,7 +2377,7 @@ type RescheduleRequest struct {
 
 func (x *RescheduleRequest) Reset() {
 	*x = RescheduleRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[35]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2389,7 @@ func (x *RescheduleRequest) String() string {
 func (*RescheduleRequest) ProtoMessage() {}
 
 func (x *RescheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[35]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2402,7 @@ func (x *RescheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescheduleRequest.ProtoReflect.Descriptor instead.
 func (*RescheduleRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RescheduleRequest) GetMessageId() []byte {
@@ -2392,7 +2465,7 @@ type RescheduleResponse struct {
 
 func (x *RescheduleResponse) Reset() {
 	*x = RescheduleResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[36]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2477,7 @@ func (x *RescheduleResponse) String() string {
 func (*RescheduleResponse) ProtoMessage() {}
 
 func (x *RescheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[36]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2490,7 @@ func (x *RescheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescheduleResponse.ProtoReflect.Descriptor instead.
 func (*RescheduleResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RescheduleResponse) GetDeliverAt() *timestamppb.Timestamp {
@@ -2444,7 +2517,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[37]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2529,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[37]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2542,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{37}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListQueuesRequest) GetPageSize() uint32 {
@@ -2511,7 +2584,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[38]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2596,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[38]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2609,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{38}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -2565,7 +2638,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[39]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2650,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[39]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2663,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{39}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetQueueRequest) GetQueue() string {
@@ -2616,7 +2689,7 @@ type GetQueueResponse struct {
 
 func (x *GetQueueResponse) Reset() {
 	*x = GetQueueResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[40]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2701,7 @@ func (x *GetQueueResponse) String() string {
 func (*GetQueueResponse) ProtoMessage() {}
 
 func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[40]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2714,7 @@ func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{40}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetQueueResponse) GetQueue() *Queue {
@@ -2673,7 +2746,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[41]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2758,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[41]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2771,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{41}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Queue) GetName() string {
@@ -2786,7 +2859,7 @@ type QueueSettings struct {
 
 func (x *QueueSettings) Reset() {
 	*x = QueueSettings{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[42]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2871,7 @@ func (x *QueueSettings) String() string {
 func (*QueueSettings) ProtoMessage() {}
 
 func (x *QueueSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[42]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2884,7 @@ func (x *QueueSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueSettings.ProtoReflect.Descriptor instead.
 func (*QueueSettings) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{42}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *QueueSettings) GetMaxRetry() uint32 {
@@ -2910,7 +2983,7 @@ type CreateQueueRequest struct {
 
 func (x *CreateQueueRequest) Reset() {
 	*x = CreateQueueRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[43]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2995,7 @@ func (x *CreateQueueRequest) String() string {
 func (*CreateQueueRequest) ProtoMessage() {}
 
 func (x *CreateQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[43]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3008,7 @@ func (x *CreateQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQueueRequest.ProtoReflect.Descriptor instead.
 func (*CreateQueueRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{43}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CreateQueueRequest) GetQueue() string {
@@ -2963,7 +3036,7 @@ type CreateQueueResponse struct {
 
 func (x *CreateQueueResponse) Reset() {
 	*x = CreateQueueResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[44]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3048,7 @@ func (x *CreateQueueResponse) String() string {
 func (*CreateQueueResponse) ProtoMessage() {}
 
 func (x *CreateQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[44]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3061,7 @@ func (x *CreateQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQueueResponse.ProtoReflect.Descriptor instead.
 func (*CreateQueueResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{44}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CreateQueueResponse) GetQueue() *Queue {
@@ -3019,7 +3092,7 @@ type UpdateQueueRequest struct {
 
 func (x *UpdateQueueRequest) Reset() {
 	*x = UpdateQueueRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[45]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3104,7 @@ func (x *UpdateQueueRequest) String() string {
 func (*UpdateQueueRequest) ProtoMessage() {}
 
 func (x *UpdateQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[45]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3117,7 @@ func (x *UpdateQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQueueRequest.ProtoReflect.Descriptor instead.
 func (*UpdateQueueRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{45}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateQueueRequest) GetQueue() string {
@@ -3077,7 +3150,7 @@ type UpdateQueueResponse struct {
 
 func (x *UpdateQueueResponse) Reset() {
 	*x = UpdateQueueResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[46]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3162,7 @@ func (x *UpdateQueueResponse) String() string {
 func (*UpdateQueueResponse) ProtoMessage() {}
 
 func (x *UpdateQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[46]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3175,7 @@ func (x *UpdateQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQueueResponse.ProtoReflect.Descriptor instead.
 func (*UpdateQueueResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{46}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UpdateQueueResponse) GetQueue() *Queue {
@@ -3124,7 +3197,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[47]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3209,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[47]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3222,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{47}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteQueueRequest) GetQueue() string {
@@ -3176,7 +3249,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[48]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3261,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_boltq_queue_v1_queue_proto_msgTypes[48]
+	mi := &file_boltq_queue_v1_queue_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3274,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{48}
+	return file_boltq_queue_v1_queue_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteQueueResponse) GetDeletedMessages() uint64 {
@@ -3263,12 +3336,13 @@ const file_boltq_queue_v1_queue_proto_rawDesc = "" +
 	"\fordering_key\x18\v \x01(\tR\vorderingKey\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x02\n" +
 	"\x10SubscribeRequest\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1d.boltq.queue.v1.SubscribeInitH\x00R\x04init\x120\n" +
 	"\x03ack\x18\x02 \x01(\v2\x1c.boltq.queue.v1.SubscribeAckH\x00R\x03ack\x123\n" +
 	"\x04nack\x18\x03 \x01(\v2\x1d.boltq.queue.v1.SubscribeNackH\x00R\x04nack\x129\n" +
-	"\x06extend\x18\x04 \x01(\v2\x1f.boltq.queue.v1.SubscribeExtendH\x00R\x06extendB\t\n" +
+	"\x06extend\x18\x04 \x01(\v2\x1f.boltq.queue.v1.SubscribeExtendH\x00R\x06extend\x123\n" +
+	"\x04stop\x18\x05 \x01(\v2\x1d.boltq.queue.v1.SubscribeStopH\x00R\x04stopB\t\n" +
 	"\arequest\"\x97\x01\n" +
 	"\rSubscribeInit\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\"\n" +
@@ -3278,19 +3352,21 @@ const file_boltq_queue_v1_queue_proto_rawDesc = "" +
 	"\fSubscribeAck\x12'\n" +
 	"\x0fdelivery_tokens\x18\x01 \x03(\fR\x0edeliveryTokens\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\x04R\trequestId\"\xa9\x01\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\"\xc3\x01\n" +
 	"\rSubscribeNack\x12'\n" +
 	"\x0fdelivery_tokens\x18\x01 \x03(\fR\x0edeliveryTokens\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1f\n" +
 	"\vdead_letter\x18\x04 \x01(\bR\n" +
-	"deadLetter\"\x8a\x01\n" +
+	"deadLetter\x12\x18\n" +
+	"\arelease\x18\x05 \x01(\bR\arelease\"\x8a\x01\n" +
 	"\x0fSubscribeExtend\x12'\n" +
 	"\x0fdelivery_tokens\x18\x01 \x03(\fR\x0edeliveryTokens\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12/\n" +
-	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x80\x01\n" +
+	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x0f\n" +
+	"\rSubscribeStop\"\x80\x01\n" +
 	"\x11SubscribeResponse\x128\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x18.boltq.queue.v1.DeliveryR\n" +
@@ -3310,14 +3386,15 @@ const file_boltq_queue_v1_queue_proto_rawDesc = "" +
 	"messageIds\"b\n" +
 	"\vAckResponse\x12\x18\n" +
 	"\asettled\x18\x01 \x01(\rR\asettled\x129\n" +
-	"\bfailures\x18\x02 \x03(\v2\x1d.boltq.queue.v1.SettleFailureR\bfailures\"\xa9\x01\n" +
+	"\bfailures\x18\x02 \x03(\v2\x1d.boltq.queue.v1.SettleFailureR\bfailures\"\xc3\x01\n" +
 	"\vNackRequest\x12'\n" +
 	"\x0fdelivery_tokens\x18\x01 \x03(\fR\x0edeliveryTokens\x12\x1f\n" +
 	"\vmessage_ids\x18\x02 \x03(\fR\n" +
 	"messageIds\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1f\n" +
 	"\vdead_letter\x18\x04 \x01(\bR\n" +
-	"deadLetter\"c\n" +
+	"deadLetter\x12\x18\n" +
+	"\arelease\x18\x05 \x01(\bR\arelease\"c\n" +
 	"\fNackResponse\x12\x18\n" +
 	"\asettled\x18\x01 \x01(\rR\asettled\x129\n" +
 	"\bfailures\x18\x02 \x03(\v2\x1d.boltq.queue.v1.SettleFailureR\bfailures\"n\n" +
@@ -3499,7 +3576,7 @@ func file_boltq_queue_v1_queue_proto_rawDescGZIP() []byte {
 }
 
 var file_boltq_queue_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_boltq_queue_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_boltq_queue_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_boltq_queue_v1_queue_proto_goTypes = []any{
 	(AckLevel)(0),                      // 0: boltq.queue.v1.AckLevel
 	(SettleFailureReason)(0),           // 1: boltq.queue.v1.SettleFailureReason
@@ -3517,142 +3594,144 @@ var file_boltq_queue_v1_queue_proto_goTypes = []any{
 	(*SubscribeAck)(nil),               // 13: boltq.queue.v1.SubscribeAck
 	(*SubscribeNack)(nil),              // 14: boltq.queue.v1.SubscribeNack
 	(*SubscribeExtend)(nil),            // 15: boltq.queue.v1.SubscribeExtend
-	(*SubscribeResponse)(nil),          // 16: boltq.queue.v1.SubscribeResponse
-	(*Settled)(nil),                    // 17: boltq.queue.v1.Settled
-	(*SettleFailure)(nil),              // 18: boltq.queue.v1.SettleFailure
-	(*AckRequest)(nil),                 // 19: boltq.queue.v1.AckRequest
-	(*AckResponse)(nil),                // 20: boltq.queue.v1.AckResponse
-	(*NackRequest)(nil),                // 21: boltq.queue.v1.NackRequest
-	(*NackResponse)(nil),               // 22: boltq.queue.v1.NackResponse
-	(*ExtendLeaseRequest)(nil),         // 23: boltq.queue.v1.ExtendLeaseRequest
-	(*ExtendLeaseResponse)(nil),        // 24: boltq.queue.v1.ExtendLeaseResponse
-	(*PeekRequest)(nil),                // 25: boltq.queue.v1.PeekRequest
-	(*PeekResponse)(nil),               // 26: boltq.queue.v1.PeekResponse
-	(*PurgeQueueRequest)(nil),          // 27: boltq.queue.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),         // 28: boltq.queue.v1.PurgeQueueResponse
-	(*PurgeDeadLettersRequest)(nil),    // 29: boltq.queue.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 30: boltq.queue.v1.PurgeDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 31: boltq.queue.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 32: boltq.queue.v1.RedriveDeadLettersResponse
-	(*ListScheduledRequest)(nil),       // 33: boltq.queue.v1.ListScheduledRequest
-	(*ListScheduledResponse)(nil),      // 34: boltq.queue.v1.ListScheduledResponse
-	(*ScheduledMessage)(nil),           // 35: boltq.queue.v1.ScheduledMessage
-	(*CancelScheduledRequest)(nil),     // 36: boltq.queue.v1.CancelScheduledRequest
-	(*CancelScheduledResponse)(nil),    // 37: boltq.queue.v1.CancelScheduledResponse
-	(*RescheduleRequest)(nil),          // 38: boltq.queue.v1.RescheduleRequest
-	(*RescheduleResponse)(nil),         // 39: boltq.queue.v1.RescheduleResponse
-	(*ListQueuesRequest)(nil),          // 40: boltq.queue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 41: boltq.queue.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),            // 42: boltq.queue.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),           // 43: boltq.queue.v1.GetQueueResponse
-	(*Queue)(nil),                      // 44: boltq.queue.v1.Queue
-	(*QueueSettings)(nil),              // 45: boltq.queue.v1.QueueSettings
-	(*CreateQueueRequest)(nil),         // 46: boltq.queue.v1.CreateQueueRequest
-	(*CreateQueueResponse)(nil),        // 47: boltq.queue.v1.CreateQueueResponse
-	(*UpdateQueueRequest)(nil),         // 48: boltq.queue.v1.UpdateQueueRequest
-	(*UpdateQueueResponse)(nil),        // 49: boltq.queue.v1.UpdateQueueResponse
-	(*DeleteQueueRequest)(nil),         // 50: boltq.queue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),        // 51: boltq.queue.v1.DeleteQueueResponse
-	nil,                                // 52: boltq.queue.v1.Delivery.HeadersEntry
-	nil,                                // 53: boltq.queue.v1.RedriveDeadLettersRequest.HeadersEntry
-	(*v1.Message)(nil),                 // 54: boltq.type.v1.Message
-	(*durationpb.Duration)(nil),        // 55: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 56: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),      // 57: google.protobuf.FieldMask
+	(*SubscribeStop)(nil),              // 16: boltq.queue.v1.SubscribeStop
+	(*SubscribeResponse)(nil),          // 17: boltq.queue.v1.SubscribeResponse
+	(*Settled)(nil),                    // 18: boltq.queue.v1.Settled
+	(*SettleFailure)(nil),              // 19: boltq.queue.v1.SettleFailure
+	(*AckRequest)(nil),                 // 20: boltq.queue.v1.AckRequest
+	(*AckResponse)(nil),                // 21: boltq.queue.v1.AckResponse
+	(*NackRequest)(nil),                // 22: boltq.queue.v1.NackRequest
+	(*NackResponse)(nil),               // 23: boltq.queue.v1.NackResponse
+	(*ExtendLeaseRequest)(nil),         // 24: boltq.queue.v1.ExtendLeaseRequest
+	(*ExtendLeaseResponse)(nil),        // 25: boltq.queue.v1.ExtendLeaseResponse
+	(*PeekRequest)(nil),                // 26: boltq.queue.v1.PeekRequest
+	(*PeekResponse)(nil),               // 27: boltq.queue.v1.PeekResponse
+	(*PurgeQueueRequest)(nil),          // 28: boltq.queue.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),         // 29: boltq.queue.v1.PurgeQueueResponse
+	(*PurgeDeadLettersRequest)(nil),    // 30: boltq.queue.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 31: boltq.queue.v1.PurgeDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 32: boltq.queue.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 33: boltq.queue.v1.RedriveDeadLettersResponse
+	(*ListScheduledRequest)(nil),       // 34: boltq.queue.v1.ListScheduledRequest
+	(*ListScheduledResponse)(nil),      // 35: boltq.queue.v1.ListScheduledResponse
+	(*ScheduledMessage)(nil),           // 36: boltq.queue.v1.ScheduledMessage
+	(*CancelScheduledRequest)(nil),     // 37: boltq.queue.v1.CancelScheduledRequest
+	(*CancelScheduledResponse)(nil),    // 38: boltq.queue.v1.CancelScheduledResponse
+	(*RescheduleRequest)(nil),          // 39: boltq.queue.v1.RescheduleRequest
+	(*RescheduleResponse)(nil),         // 40: boltq.queue.v1.RescheduleResponse
+	(*ListQueuesRequest)(nil),          // 41: boltq.queue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 42: boltq.queue.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),            // 43: boltq.queue.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),           // 44: boltq.queue.v1.GetQueueResponse
+	(*Queue)(nil),                      // 45: boltq.queue.v1.Queue
+	(*QueueSettings)(nil),              // 46: boltq.queue.v1.QueueSettings
+	(*CreateQueueRequest)(nil),         // 47: boltq.queue.v1.CreateQueueRequest
+	(*CreateQueueResponse)(nil),        // 48: boltq.queue.v1.CreateQueueResponse
+	(*UpdateQueueRequest)(nil),         // 49: boltq.queue.v1.UpdateQueueRequest
+	(*UpdateQueueResponse)(nil),        // 50: boltq.queue.v1.UpdateQueueResponse
+	(*DeleteQueueRequest)(nil),         // 51: boltq.queue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),        // 52: boltq.queue.v1.DeleteQueueResponse
+	nil,                                // 53: boltq.queue.v1.Delivery.HeadersEntry
+	nil,                                // 54: boltq.queue.v1.RedriveDeadLettersRequest.HeadersEntry
+	(*v1.Message)(nil),                 // 55: boltq.type.v1.Message
+	(*durationpb.Duration)(nil),        // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 57: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),      // 58: google.protobuf.FieldMask
 }
 var file_boltq_queue_v1_queue_proto_depIdxs = []int32{
-	54, // 0: boltq.queue.v1.PublishRequest.message:type_name -> boltq.type.v1.Message
-	54, // 1: boltq.queue.v1.PublishStreamRequest.messages:type_name -> boltq.type.v1.Message
+	55, // 0: boltq.queue.v1.PublishRequest.message:type_name -> boltq.type.v1.Message
+	55, // 1: boltq.queue.v1.PublishStreamRequest.messages:type_name -> boltq.type.v1.Message
 	0,  // 2: boltq.queue.v1.PublishStreamRequest.ack_level:type_name -> boltq.queue.v1.AckLevel
 	7,  // 3: boltq.queue.v1.PublishStreamResponse.failures:type_name -> boltq.queue.v1.PublishFailure
-	55, // 4: boltq.queue.v1.ConsumeRequest.wait:type_name -> google.protobuf.Duration
-	55, // 5: boltq.queue.v1.ConsumeRequest.lease:type_name -> google.protobuf.Duration
+	56, // 4: boltq.queue.v1.ConsumeRequest.wait:type_name -> google.protobuf.Duration
+	56, // 5: boltq.queue.v1.ConsumeRequest.lease:type_name -> google.protobuf.Duration
 	10, // 6: boltq.queue.v1.ConsumeResponse.deliveries:type_name -> boltq.queue.v1.Delivery
-	52, // 7: boltq.queue.v1.Delivery.headers:type_name -> boltq.queue.v1.Delivery.HeadersEntry
-	56, // 8: boltq.queue.v1.Delivery.published_at:type_name -> google.protobuf.Timestamp
-	56, // 9: boltq.queue.v1.Delivery.expires_at:type_name -> google.protobuf.Timestamp
-	56, // 10: boltq.queue.v1.Delivery.deliver_at:type_name -> google.protobuf.Timestamp
+	53, // 7: boltq.queue.v1.Delivery.headers:type_name -> boltq.queue.v1.Delivery.HeadersEntry
+	57, // 8: boltq.queue.v1.Delivery.published_at:type_name -> google.protobuf.Timestamp
+	57, // 9: boltq.queue.v1.Delivery.expires_at:type_name -> google.protobuf.Timestamp
+	57, // 10: boltq.queue.v1.Delivery.deliver_at:type_name -> google.protobuf.Timestamp
 	12, // 11: boltq.queue.v1.SubscribeRequest.init:type_name -> boltq.queue.v1.SubscribeInit
 	13, // 12: boltq.queue.v1.SubscribeRequest.ack:type_name -> boltq.queue.v1.SubscribeAck
 	14, // 13: boltq.queue.v1.SubscribeRequest.nack:type_name -> boltq.queue.v1.SubscribeNack
 	15, // 14: boltq.queue.v1.SubscribeRequest.extend:type_name -> boltq.queue.v1.SubscribeExtend
-	55, // 15: boltq.queue.v1.SubscribeInit.lease:type_name -> google.protobuf.Duration
-	55, // 16: boltq.queue.v1.SubscribeNack.delay:type_name -> google.protobuf.Duration
-	55, // 17: boltq.queue.v1.SubscribeExtend.lease:type_name -> google.protobuf.Duration
-	10, // 18: boltq.queue.v1.SubscribeResponse.deliveries:type_name -> boltq.queue.v1.Delivery
-	17, // 19: boltq.queue.v1.SubscribeResponse.settled:type_name -> boltq.queue.v1.Settled
-	18, // 20: boltq.queue.v1.Settled.failures:type_name -> boltq.queue.v1.SettleFailure
-	1,  // 21: boltq.queue.v1.SettleFailure.reason:type_name -> boltq.queue.v1.SettleFailureReason
-	18, // 22: boltq.queue.v1.AckResponse.failures:type_name -> boltq.queue.v1.SettleFailure
-	55, // 23: boltq.queue.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	18, // 24: boltq.queue.v1.NackResponse.failures:type_name -> boltq.queue.v1.SettleFailure
-	55, // 25: boltq.queue.v1.ExtendLeaseRequest.lease:type_name -> google.protobuf.Duration
-	18, // 26: boltq.queue.v1.ExtendLeaseResponse.failures:type_name -> boltq.queue.v1.SettleFailure
-	10, // 27: boltq.queue.v1.PeekResponse.deliveries:type_name -> boltq.queue.v1.Delivery
-	53, // 28: boltq.queue.v1.RedriveDeadLettersRequest.headers:type_name -> boltq.queue.v1.RedriveDeadLettersRequest.HeadersEntry
-	35, // 29: boltq.queue.v1.ListScheduledResponse.messages:type_name -> boltq.queue.v1.ScheduledMessage
-	56, // 30: boltq.queue.v1.ScheduledMessage.deliver_at:type_name -> google.protobuf.Timestamp
-	18, // 31: boltq.queue.v1.CancelScheduledResponse.failures:type_name -> boltq.queue.v1.SettleFailure
-	56, // 32: boltq.queue.v1.RescheduleRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	55, // 33: boltq.queue.v1.RescheduleRequest.delay:type_name -> google.protobuf.Duration
-	56, // 34: boltq.queue.v1.RescheduleResponse.deliver_at:type_name -> google.protobuf.Timestamp
-	44, // 35: boltq.queue.v1.ListQueuesResponse.queues:type_name -> boltq.queue.v1.Queue
-	44, // 36: boltq.queue.v1.GetQueueResponse.queue:type_name -> boltq.queue.v1.Queue
-	45, // 37: boltq.queue.v1.Queue.settings:type_name -> boltq.queue.v1.QueueSettings
-	55, // 38: boltq.queue.v1.QueueSettings.retry_backoff:type_name -> google.protobuf.Duration
-	55, // 39: boltq.queue.v1.QueueSettings.retry_backoff_max:type_name -> google.protobuf.Duration
-	55, // 40: boltq.queue.v1.QueueSettings.ack_timeout:type_name -> google.protobuf.Duration
-	55, // 41: boltq.queue.v1.QueueSettings.default_ttl:type_name -> google.protobuf.Duration
-	2,  // 42: boltq.queue.v1.QueueSettings.overflow:type_name -> boltq.queue.v1.OverflowPolicy
-	55, // 43: boltq.queue.v1.QueueSettings.dedup_ttl:type_name -> google.protobuf.Duration
-	45, // 44: boltq.queue.v1.CreateQueueRequest.settings:type_name -> boltq.queue.v1.QueueSettings
-	44, // 45: boltq.queue.v1.CreateQueueResponse.queue:type_name -> boltq.queue.v1.Queue
-	45, // 46: boltq.queue.v1.UpdateQueueRequest.settings:type_name -> boltq.queue.v1.QueueSettings
-	57, // 47: boltq.queue.v1.UpdateQueueRequest.update_mask:type_name -> google.protobuf.FieldMask
-	44, // 48: boltq.queue.v1.UpdateQueueResponse.queue:type_name -> boltq.queue.v1.Queue
-	3,  // 49: boltq.queue.v1.QueueService.Publish:input_type -> boltq.queue.v1.PublishRequest
-	5,  // 50: boltq.queue.v1.QueueService.PublishStream:input_type -> boltq.queue.v1.PublishStreamRequest
-	8,  // 51: boltq.queue.v1.QueueService.Consume:input_type -> boltq.queue.v1.ConsumeRequest
-	11, // 52: boltq.queue.v1.QueueService.Subscribe:input_type -> boltq.queue.v1.SubscribeRequest
-	19, // 53: boltq.queue.v1.QueueService.Ack:input_type -> boltq.queue.v1.AckRequest
-	21, // 54: boltq.queue.v1.QueueService.Nack:input_type -> boltq.queue.v1.NackRequest
-	23, // 55: boltq.queue.v1.QueueService.ExtendLease:input_type -> boltq.queue.v1.ExtendLeaseRequest
-	25, // 56: boltq.queue.v1.QueueService.Peek:input_type -> boltq.queue.v1.PeekRequest
-	27, // 57: boltq.queue.v1.QueueService.PurgeQueue:input_type -> boltq.queue.v1.PurgeQueueRequest
-	29, // 58: boltq.queue.v1.QueueService.PurgeDeadLetters:input_type -> boltq.queue.v1.PurgeDeadLettersRequest
-	31, // 59: boltq.queue.v1.QueueService.RedriveDeadLetters:input_type -> boltq.queue.v1.RedriveDeadLettersRequest
-	33, // 60: boltq.queue.v1.QueueService.ListScheduled:input_type -> boltq.queue.v1.ListScheduledRequest
-	36, // 61: boltq.queue.v1.QueueService.CancelScheduled:input_type -> boltq.queue.v1.CancelScheduledRequest
-	38, // 62: boltq.queue.v1.QueueService.Reschedule:input_type -> boltq.queue.v1.RescheduleRequest
-	46, // 63: boltq.queue.v1.QueueService.CreateQueue:input_type -> boltq.queue.v1.CreateQueueRequest
-	48, // 64: boltq.queue.v1.QueueService.UpdateQueue:input_type -> boltq.queue.v1.UpdateQueueRequest
-	50, // 65: boltq.queue.v1.QueueService.DeleteQueue:input_type -> boltq.queue.v1.DeleteQueueRequest
-	40, // 66: boltq.queue.v1.QueueService.ListQueues:input_type -> boltq.queue.v1.ListQueuesRequest
-	42, // 67: boltq.queue.v1.QueueService.GetQueue:input_type -> boltq.queue.v1.GetQueueRequest
-	4,  // 68: boltq.queue.v1.QueueService.Publish:output_type -> boltq.queue.v1.PublishResponse
-	6,  // 69: boltq.queue.v1.QueueService.PublishStream:output_type -> boltq.queue.v1.PublishStreamResponse
-	9,  // 70: boltq.queue.v1.QueueService.Consume:output_type -> boltq.queue.v1.ConsumeResponse
-	16, // 71: boltq.queue.v1.QueueService.Subscribe:output_type -> boltq.queue.v1.SubscribeResponse
-	20, // 72: boltq.queue.v1.QueueService.Ack:output_type -> boltq.queue.v1.AckResponse
-	22, // 73: boltq.queue.v1.QueueService.Nack:output_type -> boltq.queue.v1.NackResponse
-	24, // 74: boltq.queue.v1.QueueService.ExtendLease:output_type -> boltq.queue.v1.ExtendLeaseResponse
-	26, // 75: boltq.queue.v1.QueueService.Peek:output_type -> boltq.queue.v1.PeekResponse
-	28, // 76: boltq.queue.v1.QueueService.PurgeQueue:output_type -> boltq.queue.v1.PurgeQueueResponse
-	30, // 77: boltq.queue.v1.QueueService.PurgeDeadLetters:output_type -> boltq.queue.v1.PurgeDeadLettersResponse
-	32, // 78: boltq.queue.v1.QueueService.RedriveDeadLetters:output_type -> boltq.queue.v1.RedriveDeadLettersResponse
-	34, // 79: boltq.queue.v1.QueueService.ListScheduled:output_type -> boltq.queue.v1.ListScheduledResponse
-	37, // 80: boltq.queue.v1.QueueService.CancelScheduled:output_type -> boltq.queue.v1.CancelScheduledResponse
-	39, // 81: boltq.queue.v1.QueueService.Reschedule:output_type -> boltq.queue.v1.RescheduleResponse
-	47, // 82: boltq.queue.v1.QueueService.CreateQueue:output_type -> boltq.queue.v1.CreateQueueResponse
-	49, // 83: boltq.queue.v1.QueueService.UpdateQueue:output_type -> boltq.queue.v1.UpdateQueueResponse
-	51, // 84: boltq.queue.v1.QueueService.DeleteQueue:output_type -> boltq.queue.v1.DeleteQueueResponse
-	41, // 85: boltq.queue.v1.QueueService.ListQueues:output_type -> boltq.queue.v1.ListQueuesResponse
-	43, // 86: boltq.queue.v1.QueueService.GetQueue:output_type -> boltq.queue.v1.GetQueueResponse
-	68, // [68:87] is the sub-list for method output_type
-	49, // [49:68] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	16, // 15: boltq.queue.v1.SubscribeRequest.stop:type_name -> boltq.queue.v1.SubscribeStop
+	56, // 16: boltq.queue.v1.SubscribeInit.lease:type_name -> google.protobuf.Duration
+	56, // 17: boltq.queue.v1.SubscribeNack.delay:type_name -> google.protobuf.Duration
+	56, // 18: boltq.queue.v1.SubscribeExtend.lease:type_name -> google.protobuf.Duration
+	10, // 19: boltq.queue.v1.SubscribeResponse.deliveries:type_name -> boltq.queue.v1.Delivery
+	18, // 20: boltq.queue.v1.SubscribeResponse.settled:type_name -> boltq.queue.v1.Settled
+	19, // 21: boltq.queue.v1.Settled.failures:type_name -> boltq.queue.v1.SettleFailure
+	1,  // 22: boltq.queue.v1.SettleFailure.reason:type_name -> boltq.queue.v1.SettleFailureReason
+	19, // 23: boltq.queue.v1.AckResponse.failures:type_name -> boltq.queue.v1.SettleFailure
+	56, // 24: boltq.queue.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	19, // 25: boltq.queue.v1.NackResponse.failures:type_name -> boltq.queue.v1.SettleFailure
+	56, // 26: boltq.queue.v1.ExtendLeaseRequest.lease:type_name -> google.protobuf.Duration
+	19, // 27: boltq.queue.v1.ExtendLeaseResponse.failures:type_name -> boltq.queue.v1.SettleFailure
+	10, // 28: boltq.queue.v1.PeekResponse.deliveries:type_name -> boltq.queue.v1.Delivery
+	54, // 29: boltq.queue.v1.RedriveDeadLettersRequest.headers:type_name -> boltq.queue.v1.RedriveDeadLettersRequest.HeadersEntry
+	36, // 30: boltq.queue.v1.ListScheduledResponse.messages:type_name -> boltq.queue.v1.ScheduledMessage
+	57, // 31: boltq.queue.v1.ScheduledMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	19, // 32: boltq.queue.v1.CancelScheduledResponse.failures:type_name -> boltq.queue.v1.SettleFailure
+	57, // 33: boltq.queue.v1.RescheduleRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	56, // 34: boltq.queue.v1.RescheduleRequest.delay:type_name -> google.protobuf.Duration
+	57, // 35: boltq.queue.v1.RescheduleResponse.deliver_at:type_name -> google.protobuf.Timestamp
+	45, // 36: boltq.queue.v1.ListQueuesResponse.queues:type_name -> boltq.queue.v1.Queue
+	45, // 37: boltq.queue.v1.GetQueueResponse.queue:type_name -> boltq.queue.v1.Queue
+	46, // 38: boltq.queue.v1.Queue.settings:type_name -> boltq.queue.v1.QueueSettings
+	56, // 39: boltq.queue.v1.QueueSettings.retry_backoff:type_name -> google.protobuf.Duration
+	56, // 40: boltq.queue.v1.QueueSettings.retry_backoff_max:type_name -> google.protobuf.Duration
+	56, // 41: boltq.queue.v1.QueueSettings.ack_timeout:type_name -> google.protobuf.Duration
+	56, // 42: boltq.queue.v1.QueueSettings.default_ttl:type_name -> google.protobuf.Duration
+	2,  // 43: boltq.queue.v1.QueueSettings.overflow:type_name -> boltq.queue.v1.OverflowPolicy
+	56, // 44: boltq.queue.v1.QueueSettings.dedup_ttl:type_name -> google.protobuf.Duration
+	46, // 45: boltq.queue.v1.CreateQueueRequest.settings:type_name -> boltq.queue.v1.QueueSettings
+	45, // 46: boltq.queue.v1.CreateQueueResponse.queue:type_name -> boltq.queue.v1.Queue
+	46, // 47: boltq.queue.v1.UpdateQueueRequest.settings:type_name -> boltq.queue.v1.QueueSettings
+	58, // 48: boltq.queue.v1.UpdateQueueRequest.update_mask:type_name -> google.protobuf.FieldMask
+	45, // 49: boltq.queue.v1.UpdateQueueResponse.queue:type_name -> boltq.queue.v1.Queue
+	3,  // 50: boltq.queue.v1.QueueService.Publish:input_type -> boltq.queue.v1.PublishRequest
+	5,  // 51: boltq.queue.v1.QueueService.PublishStream:input_type -> boltq.queue.v1.PublishStreamRequest
+	8,  // 52: boltq.queue.v1.QueueService.Consume:input_type -> boltq.queue.v1.ConsumeRequest
+	11, // 53: boltq.queue.v1.QueueService.Subscribe:input_type -> boltq.queue.v1.SubscribeRequest
+	20, // 54: boltq.queue.v1.QueueService.Ack:input_type -> boltq.queue.v1.AckRequest
+	22, // 55: boltq.queue.v1.QueueService.Nack:input_type -> boltq.queue.v1.NackRequest
+	24, // 56: boltq.queue.v1.QueueService.ExtendLease:input_type -> boltq.queue.v1.ExtendLeaseRequest
+	26, // 57: boltq.queue.v1.QueueService.Peek:input_type -> boltq.queue.v1.PeekRequest
+	28, // 58: boltq.queue.v1.QueueService.PurgeQueue:input_type -> boltq.queue.v1.PurgeQueueRequest
+	30, // 59: boltq.queue.v1.QueueService.PurgeDeadLetters:input_type -> boltq.queue.v1.PurgeDeadLettersRequest
+	32, // 60: boltq.queue.v1.QueueService.RedriveDeadLetters:input_type -> boltq.queue.v1.RedriveDeadLettersRequest
+	34, // 61: boltq.queue.v1.QueueService.ListScheduled:input_type -> boltq.queue.v1.ListScheduledRequest
+	37, // 62: boltq.queue.v1.QueueService.CancelScheduled:input_type -> boltq.queue.v1.CancelScheduledRequest
+	39, // 63: boltq.queue.v1.QueueService.Reschedule:input_type -> boltq.queue.v1.RescheduleRequest
+	47, // 64: boltq.queue.v1.QueueService.CreateQueue:input_type -> boltq.queue.v1.CreateQueueRequest
+	49, // 65: boltq.queue.v1.QueueService.UpdateQueue:input_type -> boltq.queue.v1.UpdateQueueRequest
+	51, // 66: boltq.queue.v1.QueueService.DeleteQueue:input_type -> boltq.queue.v1.DeleteQueueRequest
+	41, // 67: boltq.queue.v1.QueueService.ListQueues:input_type -> boltq.queue.v1.ListQueuesRequest
+	43, // 68: boltq.queue.v1.QueueService.GetQueue:input_type -> boltq.queue.v1.GetQueueRequest
+	4,  // 69: boltq.queue.v1.QueueService.Publish:output_type -> boltq.queue.v1.PublishResponse
+	6,  // 70: boltq.queue.v1.QueueService.PublishStream:output_type -> boltq.queue.v1.PublishStreamResponse
+	9,  // 71: boltq.queue.v1.QueueService.Consume:output_type -> boltq.queue.v1.ConsumeResponse
+	17, // 72: boltq.queue.v1.QueueService.Subscribe:output_type -> boltq.queue.v1.SubscribeResponse
+	21, // 73: boltq.queue.v1.QueueService.Ack:output_type -> boltq.queue.v1.AckResponse
+	23, // 74: boltq.queue.v1.QueueService.Nack:output_type -> boltq.queue.v1.NackResponse
+	25, // 75: boltq.queue.v1.QueueService.ExtendLease:output_type -> boltq.queue.v1.ExtendLeaseResponse
+	27, // 76: boltq.queue.v1.QueueService.Peek:output_type -> boltq.queue.v1.PeekResponse
+	29, // 77: boltq.queue.v1.QueueService.PurgeQueue:output_type -> boltq.queue.v1.PurgeQueueResponse
+	31, // 78: boltq.queue.v1.QueueService.PurgeDeadLetters:output_type -> boltq.queue.v1.PurgeDeadLettersResponse
+	33, // 79: boltq.queue.v1.QueueService.RedriveDeadLetters:output_type -> boltq.queue.v1.RedriveDeadLettersResponse
+	35, // 80: boltq.queue.v1.QueueService.ListScheduled:output_type -> boltq.queue.v1.ListScheduledResponse
+	38, // 81: boltq.queue.v1.QueueService.CancelScheduled:output_type -> boltq.queue.v1.CancelScheduledResponse
+	40, // 82: boltq.queue.v1.QueueService.Reschedule:output_type -> boltq.queue.v1.RescheduleResponse
+	48, // 83: boltq.queue.v1.QueueService.CreateQueue:output_type -> boltq.queue.v1.CreateQueueResponse
+	50, // 84: boltq.queue.v1.QueueService.UpdateQueue:output_type -> boltq.queue.v1.UpdateQueueResponse
+	52, // 85: boltq.queue.v1.QueueService.DeleteQueue:output_type -> boltq.queue.v1.DeleteQueueResponse
+	42, // 86: boltq.queue.v1.QueueService.ListQueues:output_type -> boltq.queue.v1.ListQueuesResponse
+	44, // 87: boltq.queue.v1.QueueService.GetQueue:output_type -> boltq.queue.v1.GetQueueResponse
+	69, // [69:88] is the sub-list for method output_type
+	50, // [50:69] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_boltq_queue_v1_queue_proto_init() }
@@ -3665,19 +3744,20 @@ func file_boltq_queue_v1_queue_proto_init() {
 		(*SubscribeRequest_Ack)(nil),
 		(*SubscribeRequest_Nack)(nil),
 		(*SubscribeRequest_Extend)(nil),
+		(*SubscribeRequest_Stop)(nil),
 	}
-	file_boltq_queue_v1_queue_proto_msgTypes[35].OneofWrappers = []any{
+	file_boltq_queue_v1_queue_proto_msgTypes[36].OneofWrappers = []any{
 		(*RescheduleRequest_DeliverAt)(nil),
 		(*RescheduleRequest_Delay)(nil),
 	}
-	file_boltq_queue_v1_queue_proto_msgTypes[42].OneofWrappers = []any{}
+	file_boltq_queue_v1_queue_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_boltq_queue_v1_queue_proto_rawDesc), len(file_boltq_queue_v1_queue_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file boltq/queue/v1/queue.proto.
  */
 export const file_boltq_queue_v1_queue: GenFile = /*@__PURE__*/
-  fileDesc("Chpib2x0cS9xdWV1ZS92MS9xdWV1ZS5wcm90bxIOYm9sdHEucXVldWUudjEiSAoOUHVibGlzaFJlcXVlc3QSDQoFcXVldWUYASABKAkSJwoHbWVzc2FnZRgCIAEoCzIWLmJvbHRxLnR5cGUudjEuTWVzc2FnZSIlCg9QdWJsaXNoUmVzcG9uc2USEgoKbWVzc2FnZV9pZBgBIAEoDCJ8ChRQdWJsaXNoU3RyZWFtUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIoCghtZXNzYWdlcxgCIAMoCzIWLmJvbHRxLnR5cGUudjEuTWVzc2FnZRIrCglhY2tfbGV2ZWwYAyABKA4yGC5ib2x0cS5xdWV1ZS52MS5BY2tMZXZlbCJtChVQdWJsaXNoU3RyZWFtUmVzcG9uc2USDQoFYmF0Y2gYASABKAQSEwoLbWVzc2FnZV9pZHMYAiADKAwSMAoIZmFpbHVyZXMYAyADKAsyHi5ib2x0cS5xdWV1ZS52MS5QdWJsaXNoRmFpbHVyZSJTCg5QdWJsaXNoRmFpbHVyZRINCgVpbmRleBgBIAEoDRIOCgZyZWFzb24YAiABKAkSDwoHbWVzc2FnZRgDIAEoCRIRCglyZXRyaWFibGUYBCABKAgiiAEKDkNvbnN1bWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhQKDG1heF9tZXNzYWdlcxgCIAEoDRInCgR3YWl0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEigKBWxlYXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIj8KD0NvbnN1bWVSZXNwb25zZRIsCgpkZWxpdmVyaWVzGAEgAygLMhguYm9sdHEucXVldWUudjEuRGVsaXZlcnkikQMKCERlbGl2ZXJ5EhYKDmRlbGl2ZXJ5X3Rva2VuGAEgASgMEhIKCm1lc3NhZ2VfaWQYAiABKAwSDwoHcGF5bG9hZBgDIAEoDBI2CgdoZWFkZXJzGAQgAygLMiUuYm9sdHEucXVldWUudjEuRGVsaXZlcnkuSGVhZGVyc0VudHJ5EhQKDGNvbnRlbnRfdHlwZRgFIAEoCRIQCghwcmlvcml0eRgGIAEoBRIwCgxwdWJsaXNoZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGF0dGVtcHRzGAggASgNEi4KCmV4cGlyZXNfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmRlbGl2ZXJfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDG9yZGVyaW5nX2tleRgLIAEoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLbAQoQU3Vic2NyaWJlUmVxdWVzdBItCgRpbml0GAEgASgLMh0uYm9sdHEucXVldWUudjEuU3Vic2NyaWJlSW5pdEgAEisKA2FjaxgCIAEoCzIcLmJvbHRxLnF1ZXVlLnYxLlN1YnNjcmliZUFja0gAEi0KBG5hY2sYAyABKAsyHS5ib2x0cS5xdWV1ZS52MS5TdWJzY3JpYmVOYWNrSAASMQoGZXh0ZW5kGAQgASgLMh8uYm9sdHEucXVldWUudjEuU3Vic2NyaWJlRXh0ZW5kSABCCQoHcmVxdWVzdCJyCg1TdWJzY3JpYmVJbml0Eg0KBXF1ZXVlGAEgASgJEhUKDW1heF9pbl9mbGlnaHQYAiABKA0SEQoJbWF4X2JhdGNoGAMgASgNEigKBWxlYXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjsKDFN1YnNjcmliZUFjaxIXCg9kZWxpdmVyeV90b2tlbnMYASADKAwSEgoKcmVxdWVzdF9pZBgCIAEoBCJ7Cg1TdWJzY3JpYmVOYWNrEhcKD2RlbGl2ZXJ5X3Rva2VucxgBIAMoDBISCgpyZXF1ZXN0X2lkGAIgASgEEigKBWRlbGF5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC2RlYWRfbGV0dGVyGAQgASgIImgKD1N1YnNjcmliZUV4dGVuZBIXCg9kZWxpdmVyeV90b2tlbnMYASADKAwSEgoKcmVxdWVzdF9pZBgCIAEoBBIoCgVsZWFzZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJrChFTdWJzY3JpYmVSZXNwb25zZRIsCgpkZWxpdmVyaWVzGAEgAygLMhguYm9sdHEucXVldWUudjEuRGVsaXZlcnkSKAoHc2V0dGxlZBgCIAMoCzIXLmJvbHRxLnF1ZXVlLnYxLlNldHRsZWQiTgoHU2V0dGxlZBISCgpyZXF1ZXN0X2lkGAEgASgEEi8KCGZhaWx1cmVzGAIgAygLMh0uYm9sdHEucXVldWUudjEuU2V0dGxlRmFpbHVyZSJTCg1TZXR0bGVGYWlsdXJlEg0KBXRva2VuGAEgASgMEjMKBnJlYXNvbhgCIAEoDjIjLmJvbHRxLnF1ZXVlLnYxLlNldHRsZUZhaWx1cmVSZWFzb24iOgoKQWNrUmVxdWVzdBIXCg9kZWxpdmVyeV90b2tlbnMYASADKAwSEwoLbWVzc2FnZV9pZHMYAiADKAwiTwoLQWNrUmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoDRIvCghmYWlsdXJlcxgCIAMoCzIdLmJvbHRxLnF1ZXVlLnYxLlNldHRsZUZhaWx1cmUiegoLTmFja1JlcXVlc3QSFwoPZGVsaXZlcnlfdG9rZW5zGAEgAygMEhMKC21lc3NhZ2VfaWRzGAIgAygMEigKBWRlbGF5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC2RlYWRfbGV0dGVyGAQgASgIIlAKDE5hY2tSZXNwb25zZRIPCgdzZXR0bGVkGAEgASgNEi8KCGZhaWx1cmVzGAIgAygLMh0uYm9sdHEucXVldWUudjEuU2V0dGxlRmFpbHVyZSJXChJFeHRlbmRMZWFzZVJlcXVlc3QSFwoPZGVsaXZlcnlfdG9rZW5zGAEgAygMEigKBWxlYXNlGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIlgKE0V4dGVuZExlYXNlUmVzcG9uc2USEAoIZXh0ZW5kZWQYASABKA0SLwoIZmFpbHVyZXMYAiADKAsyHS5ib2x0cS5xdWV1ZS52MS5TZXR0bGVGYWlsdXJlIkgKC1BlZWtSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhQKDG1heF9tZXNzYWdlcxgCIAEoDRIUCgxsaW5lYXJpemFibGUYAyABKAgiPAoMUGVla1Jlc3BvbnNlEiwKCmRlbGl2ZXJpZXMYASADKAsyGC5ib2x0cS5xdWV1ZS52MS5EZWxpdmVyeSIiChFQdXJnZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIkChJQdXJnZVF1ZXVlUmVzcG9uc2USDgoGcHVyZ2VkGAEgASgEIigKF1B1cmdlRGVhZExldHRlcnNSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJIioKGFB1cmdlRGVhZExldHRlcnNSZXNwb25zZRIOCgZwdXJnZWQYASABKAQi0QEKGVJlZHJpdmVEZWFkTGV0dGVyc1JlcXVlc3QSDQoFcXVldWUYASABKAkSRwoHaGVhZGVycxgCIAMoCzI2LmJvbHRxLnF1ZXVlLnYxLlJlZHJpdmVEZWFkTGV0dGVyc1JlcXVlc3QuSGVhZGVyc0VudHJ5EhQKDG1heF9tZXNzYWdlcxgDIAEoBBIWCg5tYXhfcGVyX3NlY29uZBgEIAEoDRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIuChpSZWRyaXZlRGVhZExldHRlcnNSZXNwb25zZRIQCghyZWRyaXZlbhgBIAEoBCJMChRMaXN0U2NoZWR1bGVkUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJkChVMaXN0U2NoZWR1bGVkUmVzcG9uc2USMgoIbWVzc2FnZXMYASADKAsyIC5ib2x0cS5xdWV1ZS52MS5TY2hlZHVsZWRNZXNzYWdlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJoChBTY2hlZHVsZWRNZXNzYWdlEhIKCm1lc3NhZ2VfaWQYASABKAwSLgoKZGVsaXZlcl9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcHJpb3JpdHkYAyABKAUiLQoWQ2FuY2VsU2NoZWR1bGVkUmVxdWVzdBITCgttZXNzYWdlX2lkcxgBIAMoDCJdChdDYW5jZWxTY2hlZHVsZWRSZXNwb25zZRIRCgljYW5jZWxsZWQYASABKA0SLwoIZmFpbHVyZXMYAiADKAsyHS5ib2x0cS5xdWV1ZS52MS5TZXR0bGVGYWlsdXJlIowBChFSZXNjaGVkdWxlUmVxdWVzdBISCgptZXNzYWdlX2lkGAEgASgMEjAKCmRlbGl2ZXJfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAASKgoFZGVsYXkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25IAEIFCgNkdWUiRAoSUmVzY2hlZHVsZVJlc3BvbnNlEi4KCmRlbGl2ZXJfYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImAKEUxpc3RRdWV1ZXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEg4KBnByZWZpeBgDIAEoCRIUCgxsaW5lYXJpemFibGUYBCABKAgiVAoSTGlzdFF1ZXVlc1Jlc3BvbnNlEiUKBnF1ZXVlcxgBIAMoCzIVLmJvbHRxLnF1ZXVlLnYxLlF1ZXVlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI2Cg9HZXRRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSFAoMbGluZWFyaXphYmxlGAIgASgIIjgKEEdldFF1ZXVlUmVzcG9uc2USJAoFcXVldWUYASABKAsyFS5ib2x0cS5xdWV1ZS52MS5RdWV1ZSKfAQoFUXVldWUSDAoEbmFtZRgBIAEoCRINCgVyZWFkeRgCIAEoBBIOCgZsZWFzZWQYAyABKAQSDwoHZGVsYXllZBgEIAEoBBIUCgxkZWFkX2xldHRlcnMYBSABKAQSEQoJY29uc3VtZXJzGAYgASgNEi8KCHNldHRpbmdzGAcgASgLMh0uYm9sdHEucXVldWUudjEuUXVldWVTZXR0aW5ncyKEBAoNUXVldWVTZXR0aW5ncxIWCgltYXhfcmV0cnkYASABKA1IAIgBARIwCg1yZXRyeV9iYWNrb2ZmGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjQKEXJldHJ5X2JhY2tvZmZfbWF4GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC2Fja190aW1lb3V0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC2RlZmF1bHRfdHRsGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKCm1heF9sZW5ndGgYBiABKARIAYgBARIdChBtYXhfbGVuZ3RoX2J5dGVzGAcgASgESAKIAQESMAoIb3ZlcmZsb3cYCCABKA4yHi5ib2x0cS5xdWV1ZS52MS5PdmVyZmxvd1BvbGljeRIZChFkZWFkX2xldHRlcl9xdWV1ZRgJIAEoCRIsCglkZWR1cF90dGwYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHgoWc2luZ2xlX2FjdGl2ZV9jb25zdW1lchgLIAEoCBIOCgZwYXVzZWQYDCABKAhCDAoKX21heF9yZXRyeUINCgtfbWF4X2xlbmd0aEITChFfbWF4X2xlbmd0aF9ieXRlcyJUChJDcmVhdGVRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSLwoIc2V0dGluZ3MYAiABKAsyHS5ib2x0cS5xdWV1ZS52MS5RdWV1ZVNldHRpbmdzIkwKE0NyZWF0ZVF1ZXVlUmVzcG9uc2USJAoFcXVldWUYASABKAsyFS5ib2x0cS5xdWV1ZS52MS5RdWV1ZRIPCgdjcmVhdGVkGAIgASgIIoUBChJVcGRhdGVRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSLwoIc2V0dGluZ3MYAiABKAsyHS5ib2x0cS5xdWV1ZS52MS5RdWV1ZVNldHRpbmdzEi8KC3VwZGF0ZV9tYXNrGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzayI7ChNVcGRhdGVRdWV1ZVJlc3BvbnNlEiQKBXF1ZXVlGAEgASgLMhUuYm9sdHEucXVldWUudjEuUXVldWUiNQoSRGVsZXRlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhAKCGlmX2VtcHR5GAIgASgIIi8KE0RlbGV0ZVF1ZXVlUmVzcG9uc2USGAoQZGVsZXRlZF9tZXNzYWdlcxgBIAEoBCplCghBY2tMZXZlbBIZChVBQ0tfTEVWRUxfVU5TUEVDSUZJRUQQABIUChBBQ0tfTEVWRUxfUVVPUlVNEAESFAoQQUNLX0xFVkVMX0xFQURFUhACEhIKDkFDS19MRVZFTF9OT05FEAMq/AEKE1NldHRsZUZhaWx1cmVSZWFzb24SJQohU0VUVExFX0ZBSUxVUkVfUkVBU09OX1VOU1BFQ0lGSUVEEAASIwofU0VUVExFX0ZBSUxVUkVfUkVBU09OX01BTEZPUk1FRBABEiMKH1NFVFRMRV9GQUlMVVJFX1JFQVNPTl9OT1RfRk9VTkQQAhIkCiBTRVRUTEVfRkFJTFVSRV9SRUFTT05fTEVBU0VfTE9TVBADEiUKIVNFVFRMRV9GQUlMVVJFX1JFQVNPTl9OT1RfU0VUVExFRBAEEicKI1NFVFRMRV9GQUlMVVJFX1JFQVNPTl9OT1RfU0NIRURVTEVEEAUqbgoOT3ZlcmZsb3dQb2xpY3kSHwobT1ZFUkZMT1dfUE9MSUNZX1VOU1BFQ0lGSUVEEAASGgoWT1ZFUkZMT1dfUE9MSUNZX1JFSkVDVBABEh8KG09WRVJGTE9XX1BPTElDWV9EUk9QX09MREVTVBACMuoMCgxRdWV1ZVNlcnZpY2USSgoHUHVibGlzaBIeLmJvbHRxLnF1ZXVlLnYxLlB1Ymxpc2hSZXF1ZXN0Gh8uYm9sdHEucXVldWUudjEuUHVibGlzaFJlc3BvbnNlEmAKDVB1Ymxpc2hTdHJlYW0SJC5ib2x0cS5xdWV1ZS52MS5QdWJsaXNoU3RyZWFtUmVxdWVzdBolLmJvbHRxLnF1ZXVlLnYxLlB1Ymxpc2hTdHJlYW1SZXNwb25zZSgBMAESSgoHQ29uc3VtZRIeLmJvbHRxLnF1ZXVlLnYxLkNvbnN1bWVSZXF1ZXN0Gh8uYm9sdHEucXVldWUudjEuQ29uc3VtZVJlc3BvbnNlElQKCVN1YnNjcmliZRIgLmJvbHRxLnF1ZXVlLnYxLlN1YnNjcmliZVJlcXVlc3QaIS5ib2x0cS5xdWV1ZS52MS5TdWJzY3JpYmVSZXNwb25zZSgBMAESPgoDQWNrEhouYm9sdHEucXVldWUudjEuQWNrUmVxdWVzdBobLmJvbHRxLnF1ZXVlLnYxLkFja1Jlc3BvbnNlEkEKBE5hY2sSGy5ib2x0cS5xdWV1ZS52MS5OYWNrUmVxdWVzdBocLmJvbHRxLnF1ZXVlLnYxLk5hY2tSZXNwb25zZRJWCgtFeHRlbmRMZWFzZRIiLmJvbHRxLnF1ZXVlLnYxLkV4dGVuZExlYXNlUmVxdWVzdBojLmJvbHRxLnF1ZXVlLnYxLkV4dGVuZExlYXNlUmVzcG9uc2USQQoEUGVlaxIbLmJvbHRxLnF1ZXVlLnYxLlBlZWtSZXF1ZXN0GhwuYm9sdHEucXVldWUudjEuUGVla1Jlc3BvbnNlElMKClB1cmdlUXVldWUSIS5ib2x0cS5xdWV1ZS52MS5QdXJnZVF1ZXVlUmVxdWVzdBoiLmJvbHRxLnF1ZXVlLnYxLlB1cmdlUXVldWVSZXNwb25zZRJlChBQdXJnZURlYWRMZXR0ZXJzEicuYm9sdHEucXVldWUudjEuUHVyZ2VEZWFkTGV0dGVyc1JlcXVlc3QaKC5ib2x0cS5xdWV1ZS52MS5QdXJnZURlYWRMZXR0ZXJzUmVzcG9uc2USbQoSUmVkcml2ZURlYWRMZXR0ZXJzEikuYm9sdHEucXVldWUudjEuUmVkcml2ZURlYWRMZXR0ZXJzUmVxdWVzdBoqLmJvbHRxLnF1ZXVlLnYxLlJlZHJpdmVEZWFkTGV0dGVyc1Jlc3BvbnNlMAESXAoNTGlzdFNjaGVkdWxlZBIkLmJvbHRxLnF1ZXVlLnYxLkxpc3RTY2hlZHVsZWRSZXF1ZXN0GiUuYm9sdHEucXVldWUudjEuTGlzdFNjaGVkdWxlZFJlc3BvbnNlEmIKD0NhbmNlbFNjaGVkdWxlZBImLmJvbHRxLnF1ZXVlLnYxLkNhbmNlbFNjaGVkdWxlZFJlcXVlc3QaJy5ib2x0cS5xdWV1ZS52MS5DYW5jZWxTY2hlZHVsZWRSZXNwb25zZRJTCgpSZXNjaGVkdWxlEiEuYm9sdHEucXVldWUudjEuUmVzY2hlZHVsZVJlcXVlc3QaIi5ib2x0cS5xdWV1ZS52MS5SZXNjaGVkdWxlUmVzcG9uc2USVgoLQ3JlYXRlUXVldWUSIi5ib2x0cS5xdWV1ZS52MS5DcmVhdGVRdWV1ZVJlcXVlc3QaIy5ib2x0cS5xdWV1ZS52MS5DcmVhdGVRdWV1ZVJlc3BvbnNlElYKC1VwZGF0ZVF1ZXVlEiIuYm9sdHEucXVldWUudjEuVXBkYXRlUXVldWVSZXF1ZXN0GiMuYm9sdHEucXVldWUudjEuVXBkYXRlUXVldWVSZXNwb25zZRJWCgtEZWxldGVRdWV1ZRIiLmJvbHRxLnF1ZXVlLnYxLkRlbGV0ZVF1ZXVlUmVxdWVzdBojLmJvbHRxLnF1ZXVlLnYxLkRlbGV0ZVF1ZXVlUmVzcG9uc2USUwoKTGlzdFF1ZXVlcxIhLmJvbHRxLnF1ZXVlLnYxLkxpc3RRdWV1ZXNSZXF1ZXN0GiIuYm9sdHEucXVldWUudjEuTGlzdFF1ZXVlc1Jlc3BvbnNlEk0KCEdldFF1ZXVlEh8uYm9sdHEucXVldWUudjEuR2V0UXVldWVSZXF1ZXN0GiAuYm9sdHEucXVldWUudjEuR2V0UXVldWVSZXNwb25zZUK4AQoSY29tLmJvbHRxLnF1ZXVlLnYxQgpRdWV1ZVByb3RvUAFaPGdpdGh1Yi5jb20vYm9sdHEvYm9sdHEvY2xpZW50cy9nby9nZW4vYm9sdHEvcXVldWUvdjE7cXVldWV2MaICA0JRWKoCDkJvbHRxLlF1ZXVlLlYxygIOQm9sdHFcUXVldWVcVjHiAhpCb2x0cVxRdWV1ZVxWMVxHUEJNZXRhZGF0YeoCEEJvbHRxOjpRdWV1ZTo6VjFiBnByb3RvMw", [file_boltq_type_v1_message, file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
+  fileDesc("Chpib2x0cS9xdWV1ZS92MS9xdWV1ZS5wcm90bxIOYm9sdHEucXVldWUudjEiSAoOUHVibGlzaFJlcXVlc3QSDQoFcXVldWUYASABKAkSJwoHbWVzc2FnZRgCIAEoCzIWLmJvbHRxLnR5cGUudjEuTWVzc2FnZSIlCg9QdWJsaXNoUmVzcG9uc2USEgoKbWVzc2FnZV9pZBgBIAEoDCJ8ChRQdWJsaXNoU3RyZWFtUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIoCghtZXNzYWdlcxgCIAMoCzIWLmJvbHRxLnR5cGUudjEuTWVzc2FnZRIrCglhY2tfbGV2ZWwYAyABKA4yGC5ib2x0cS5xdWV1ZS52MS5BY2tMZXZlbCJtChVQdWJsaXNoU3RyZWFtUmVzcG9uc2USDQoFYmF0Y2gYASABKAQSEwoLbWVzc2FnZV9pZHMYAiADKAwSMAoIZmFpbHVyZXMYAyADKAsyHi5ib2x0cS5xdWV1ZS52MS5QdWJsaXNoRmFpbHVyZSJTCg5QdWJsaXNoRmFpbHVyZRINCgVpbmRleBgBIAEoDRIOCgZyZWFzb24YAiABKAkSDwoHbWVzc2FnZRgDIAEoCRIRCglyZXRyaWFibGUYBCABKAgiiAEKDkNvbnN1bWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhQKDG1heF9tZXNzYWdlcxgCIAEoDRInCgR3YWl0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEigKBWxlYXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIj8KD0NvbnN1bWVSZXNwb25zZRIsCgpkZWxpdmVyaWVzGAEgAygLMhguYm9sdHEucXVldWUudjEuRGVsaXZlcnkikQMKCERlbGl2ZXJ5EhYKDmRlbGl2ZXJ5X3Rva2VuGAEgASgMEhIKCm1lc3NhZ2VfaWQYAiABKAwSDwoHcGF5bG9hZBgDIAEoDBI2CgdoZWFkZXJzGAQgAygLMiUuYm9sdHEucXVldWUudjEuRGVsaXZlcnkuSGVhZGVyc0VudHJ5EhQKDGNvbnRlbnRfdHlwZRgFIAEoCRIQCghwcmlvcml0eRgGIAEoBRIwCgxwdWJsaXNoZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGF0dGVtcHRzGAggASgNEi4KCmV4cGlyZXNfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmRlbGl2ZXJfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDG9yZGVyaW5nX2tleRgLIAEoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKKAgoQU3Vic2NyaWJlUmVxdWVzdBItCgRpbml0GAEgASgLMh0uYm9sdHEucXVldWUudjEuU3Vic2NyaWJlSW5pdEgAEisKA2FjaxgCIAEoCzIcLmJvbHRxLnF1ZXVlLnYxLlN1YnNjcmliZUFja0gAEi0KBG5hY2sYAyABKAsyHS5ib2x0cS5xdWV1ZS52MS5TdWJzY3JpYmVOYWNrSAASMQoGZXh0ZW5kGAQgASgLMh8uYm9sdHEucXVldWUudjEuU3Vic2NyaWJlRXh0ZW5kSAASLQoEc3RvcBgFIAEoCzIdLmJvbHRxLnF1ZXVlLnYxLlN1YnNjcmliZVN0b3BIAEIJCgdyZXF1ZXN0InIKDVN1YnNjcmliZUluaXQSDQoFcXVldWUYASABKAkSFQoNbWF4X2luX2ZsaWdodBgCIAEoDRIRCgltYXhfYmF0Y2gYAyABKA0SKAoFbGVhc2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iOwoMU3Vic2NyaWJlQWNrEhcKD2RlbGl2ZXJ5X3Rva2VucxgBIAMoDBISCgpyZXF1ZXN0X2lkGAIgASgEIowBCg1TdWJzY3JpYmVOYWNrEhcKD2RlbGl2ZXJ5X3Rva2VucxgBIAMoDBISCgpyZXF1ZXN0X2lkGAIgASgEEigKBWRlbGF5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC2RlYWRfbGV0dGVyGAQgASgIEg8KB3JlbGVhc2UYBSABKAgiaAoPU3Vic2NyaWJlRXh0ZW5kEhcKD2RlbGl2ZXJ5X3Rva2VucxgBIAMoDBISCgpyZXF1ZXN0X2lkGAIgASgEEigKBWxlYXNlGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIg8KDVN1YnNjcmliZVN0b3AiawoRU3Vic2NyaWJlUmVzcG9uc2USLAoKZGVsaXZlcmllcxgBIAMoCzIYLmJvbHRxLnF1ZXVlLnYxLkRlbGl2ZXJ5EigKB3NldHRsZWQYAiADKAsyFy5ib2x0cS5xdWV1ZS52MS5TZXR0bGVkIk4KB1NldHRsZWQSEgoKcmVxdWVzdF9pZBgBIAEoBBIvCghmYWlsdXJlcxgCIAMoCzIdLmJvbHRxLnF1ZXVlLnYxLlNldHRsZUZhaWx1cmUiUwoNU2V0dGxlRmFpbHVyZRINCgV0b2tlbhgBIAEoDBIzCgZyZWFzb24YAiABKA4yIy5ib2x0cS5xdWV1ZS52MS5TZXR0bGVGYWlsdXJlUmVhc29uIjoKCkFja1JlcXVlc3QSFwoPZGVsaXZlcnlfdG9rZW5zGAEgAygMEhMKC21lc3NhZ2VfaWRzGAIgAygMIk8KC0Fja1Jlc3BvbnNlEg8KB3NldHRsZWQYASABKA0SLwoIZmFpbHVyZXMYAiADKAsyHS5ib2x0cS5xdWV1ZS52MS5TZXR0bGVGYWlsdXJlIosBCgtOYWNrUmVxdWVzdBIXCg9kZWxpdmVyeV90b2tlbnMYASADKAwSEwoLbWVzc2FnZV9pZHMYAiADKAwSKAoFZGVsYXkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEwoLZGVhZF9sZXR0ZXIYBCABKAgSDwoHcmVsZWFzZRgFIAEoCCJQCgxOYWNrUmVzcG9uc2USDwoHc2V0dGxlZBgBIAEoDRIvCghmYWlsdXJlcxgCIAMoCzIdLmJvbHRxLnF1ZXVlLnYxLlNldHRsZUZhaWx1cmUiVwoSRXh0ZW5kTGVhc2VSZXF1ZXN0EhcKD2RlbGl2ZXJ5X3Rva2VucxgBIAMoDBIoCgVsZWFzZRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJYChNFeHRlbmRMZWFzZVJlc3BvbnNlEhAKCGV4dGVuZGVkGAEgASgNEi8KCGZhaWx1cmVzGAIgAygLMh0uYm9sdHEucXVldWUudjEuU2V0dGxlRmFpbHVyZSJICgtQZWVrUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIUCgxtYXhfbWVzc2FnZXMYAiABKA0SFAoMbGluZWFyaXphYmxlGAMgASgIIjwKDFBlZWtSZXNwb25zZRIsCgpkZWxpdmVyaWVzGAEgAygLMhguYm9sdHEucXVldWUudjEuRGVsaXZlcnkiIgoRUHVyZ2VRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkiJAoSUHVyZ2VRdWV1ZVJlc3BvbnNlEg4KBnB1cmdlZBgBIAEoBCIoChdQdXJnZURlYWRMZXR0ZXJzUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIqChhQdXJnZURlYWRMZXR0ZXJzUmVzcG9uc2USDgoGcHVyZ2VkGAEgASgEItEBChlSZWRyaXZlRGVhZExldHRlcnNSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEkcKB2hlYWRlcnMYAiADKAsyNi5ib2x0cS5xdWV1ZS52MS5SZWRyaXZlRGVhZExldHRlcnNSZXF1ZXN0LkhlYWRlcnNFbnRyeRIUCgxtYXhfbWVzc2FnZXMYAyABKAQSFgoObWF4X3Blcl9zZWNvbmQYBCABKA0aLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLgoaUmVkcml2ZURlYWRMZXR0ZXJzUmVzcG9uc2USEAoIcmVkcml2ZW4YASABKAQiTAoUTGlzdFNjaGVkdWxlZFJlcXVlc3QSDQoFcXVldWUYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiZAoVTGlzdFNjaGVkdWxlZFJlc3BvbnNlEjIKCG1lc3NhZ2VzGAEgAygLMiAuYm9sdHEucXVldWUudjEuU2NoZWR1bGVkTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiaAoQU2NoZWR1bGVkTWVzc2FnZRISCgptZXNzYWdlX2lkGAEgASgMEi4KCmRlbGl2ZXJfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHByaW9yaXR5GAMgASgFIi0KFkNhbmNlbFNjaGVkdWxlZFJlcXVlc3QSEwoLbWVzc2FnZV9pZHMYASADKAwiXQoXQ2FuY2VsU2NoZWR1bGVkUmVzcG9uc2USEQoJY2FuY2VsbGVkGAEgASgNEi8KCGZhaWx1cmVzGAIgAygLMh0uYm9sdHEucXVldWUudjEuU2V0dGxlRmFpbHVyZSKMAQoRUmVzY2hlZHVsZVJlcXVlc3QSEgoKbWVzc2FnZV9pZBgBIAEoDBIwCgpkZWxpdmVyX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAEioKBWRlbGF5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSABCBQoDZHVlIkQKElJlc2NoZWR1bGVSZXNwb25zZRIuCgpkZWxpdmVyX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJgChFMaXN0UXVldWVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIOCgZwcmVmaXgYAyABKAkSFAoMbGluZWFyaXphYmxlGAQgASgIIlQKEkxpc3RRdWV1ZXNSZXNwb25zZRIlCgZxdWV1ZXMYASADKAsyFS5ib2x0cS5xdWV1ZS52MS5RdWV1ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNgoPR2V0UXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhQKDGxpbmVhcml6YWJsZRgCIAEoCCI4ChBHZXRRdWV1ZVJlc3BvbnNlEiQKBXF1ZXVlGAEgASgLMhUuYm9sdHEucXVldWUudjEuUXVldWUinwEKBVF1ZXVlEgwKBG5hbWUYASABKAkSDQoFcmVhZHkYAiABKAQSDgoGbGVhc2VkGAMgASgEEg8KB2RlbGF5ZWQYBCABKAQSFAoMZGVhZF9sZXR0ZXJzGAUgASgEEhEKCWNvbnN1bWVycxgGIAEoDRIvCghzZXR0aW5ncxgHIAEoCzIdLmJvbHRxLnF1ZXVlLnYxLlF1ZXVlU2V0dGluZ3MihAQKDVF1ZXVlU2V0dGluZ3MSFgoJbWF4X3JldHJ5GAEgASgNSACIAQESMAoNcmV0cnlfYmFja29mZhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhI0ChFyZXRyeV9iYWNrb2ZmX21heBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgthY2tfdGltZW91dBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgtkZWZhdWx0X3R0bBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIXCgptYXhfbGVuZ3RoGAYgASgESAGIAQESHQoQbWF4X2xlbmd0aF9ieXRlcxgHIAEoBEgCiAEBEjAKCG92ZXJmbG93GAggASgOMh4uYm9sdHEucXVldWUudjEuT3ZlcmZsb3dQb2xpY3kSGQoRZGVhZF9sZXR0ZXJfcXVldWUYCSABKAkSLAoJZGVkdXBfdHRsGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEh4KFnNpbmdsZV9hY3RpdmVfY29uc3VtZXIYCyABKAgSDgoGcGF1c2VkGAwgASgIQgwKCl9tYXhfcmV0cnlCDQoLX21heF9sZW5ndGhCEwoRX21heF9sZW5ndGhfYnl0ZXMiVAoSQ3JlYXRlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEi8KCHNldHRpbmdzGAIgASgLMh0uYm9sdHEucXVldWUudjEuUXVldWVTZXR0aW5ncyJMChNDcmVhdGVRdWV1ZVJlc3BvbnNlEiQKBXF1ZXVlGAEgASgLMhUuYm9sdHEucXVldWUudjEuUXVldWUSDwoHY3JlYXRlZBgCIAEoCCKFAQoSVXBkYXRlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEi8KCHNldHRpbmdzGAIgASgLMh0uYm9sdHEucXVldWUudjEuUXVldWVTZXR0aW5ncxIvCgt1cGRhdGVfbWFzaxgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siOwoTVXBkYXRlUXVldWVSZXNwb25zZRIkCgVxdWV1ZRgBIAEoCzIVLmJvbHRxLnF1ZXVlLnYxLlF1ZXVlIjUKEkRlbGV0ZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIQCghpZl9lbXB0eRgCIAEoCCIvChNEZWxldGVRdWV1ZVJlc3BvbnNlEhgKEGRlbGV0ZWRfbWVzc2FnZXMYASABKAQqZQoIQWNrTGV2ZWwSGQoVQUNLX0xFVkVMX1VOU1BFQ0lGSUVEEAASFAoQQUNLX0xFVkVMX1FVT1JVTRABEhQKEEFDS19MRVZFTF9MRUFERVIQAhISCg5BQ0tfTEVWRUxfTk9ORRADKvwBChNTZXR0bGVGYWlsdXJlUmVhc29uEiUKIVNFVFRMRV9GQUlMVVJFX1JFQVNPTl9VTlNQRUNJRklFRBAAEiMKH1NFVFRMRV9GQUlMVVJFX1JFQVNPTl9NQUxGT1JNRUQQARIjCh9TRVRUTEVfRkFJTFVSRV9SRUFTT05fTk9UX0ZPVU5EEAISJAogU0VUVExFX0ZBSUxVUkVfUkVBU09OX0xFQVNFX0xPU1QQAxIlCiFTRVRUTEVfRkFJTFVSRV9SRUFTT05fTk9UX1NFVFRMRUQQBBInCiNTRVRUTEVfRkFJTFVSRV9SRUFTT05fTk9UX1NDSEVEVUxFRBAFKm4KDk92ZXJmbG93UG9saWN5Eh8KG09WRVJGTE9XX1BPTElDWV9VTlNQRUNJRklFRBAAEhoKFk9WRVJGTE9XX1BPTElDWV9SRUpFQ1QQARIfChtPVkVSRkxPV19QT0xJQ1lfRFJPUF9PTERFU1QQAjLqDAoMUXVldWVTZXJ2aWNlEkoKB1B1Ymxpc2gSHi5ib2x0cS5xdWV1ZS52MS5QdWJsaXNoUmVxdWVzdBofLmJvbHRxLnF1ZXVlLnYxLlB1Ymxpc2hSZXNwb25zZRJgCg1QdWJsaXNoU3RyZWFtEiQuYm9sdHEucXVldWUudjEuUHVibGlzaFN0cmVhbVJlcXVlc3QaJS5ib2x0cS5xdWV1ZS52MS5QdWJsaXNoU3RyZWFtUmVzcG9uc2UoATABEkoKB0NvbnN1bWUSHi5ib2x0cS5xdWV1ZS52MS5Db25zdW1lUmVxdWVzdBofLmJvbHRxLnF1ZXVlLnYxLkNvbnN1bWVSZXNwb25zZRJUCglTdWJzY3JpYmUSIC5ib2x0cS5xdWV1ZS52MS5TdWJzY3JpYmVSZXF1ZXN0GiEuYm9sdHEucXVldWUudjEuU3Vic2NyaWJlUmVzcG9uc2UoATABEj4KA0FjaxIaLmJvbHRxLnF1ZXVlLnYxLkFja1JlcXVlc3QaGy5ib2x0cS5xdWV1ZS52MS5BY2tSZXNwb25zZRJBCgROYWNrEhsuYm9sdHEucXVldWUudjEuTmFja1JlcXVlc3QaHC5ib2x0cS5xdWV1ZS52MS5OYWNrUmVzcG9uc2USVgoLRXh0ZW5kTGVhc2USIi5ib2x0cS5xdWV1ZS52MS5FeHRlbmRMZWFzZVJlcXVlc3QaIy5ib2x0cS5xdWV1ZS52MS5FeHRlbmRMZWFzZVJlc3BvbnNlEkEKBFBlZWsSGy5ib2x0cS5xdWV1ZS52MS5QZWVrUmVxdWVzdBocLmJvbHRxLnF1ZXVlLnYxLlBlZWtSZXNwb25zZRJTCgpQdXJnZVF1ZXVlEiEuYm9sdHEucXVldWUudjEuUHVyZ2VRdWV1ZVJlcXVlc3QaIi5ib2x0cS5xdWV1ZS52MS5QdXJnZVF1ZXVlUmVzcG9uc2USZQoQUHVyZ2VEZWFkTGV0dGVycxInLmJvbHRxLnF1ZXVlLnYxLlB1cmdlRGVhZExldHRlcnNSZXF1ZXN0GiguYm9sdHEucXVldWUudjEuUHVyZ2VEZWFkTGV0dGVyc1Jlc3BvbnNlEm0KElJlZHJpdmVEZWFkTGV0dGVycxIpLmJvbHRxLnF1ZXVlLnYxLlJlZHJpdmVEZWFkTGV0dGVyc1JlcXVlc3QaKi5ib2x0cS5xdWV1ZS52MS5SZWRyaXZlRGVhZExldHRlcnNSZXNwb25zZTABElwKDUxpc3RTY2hlZHVsZWQSJC5ib2x0cS5xdWV1ZS52MS5MaXN0U2NoZWR1bGVkUmVxdWVzdBolLmJvbHRxLnF1ZXVlLnYxLkxpc3RTY2hlZHVsZWRSZXNwb25zZRJiCg9DYW5jZWxTY2hlZHVsZWQSJi5ib2x0cS5xdWV1ZS52MS5DYW5jZWxTY2hlZHVsZWRSZXF1ZXN0GicuYm9sdHEucXVldWUudjEuQ2FuY2VsU2NoZWR1bGVkUmVzcG9uc2USUwoKUmVzY2hlZHVsZRIhLmJvbHRxLnF1ZXVlLnYxLlJlc2NoZWR1bGVSZXF1ZXN0GiIuYm9sdHEucXVldWUudjEuUmVzY2hlZHVsZVJlc3BvbnNlElYKC0NyZWF0ZVF1ZXVlEiIuYm9sdHEucXVldWUudjEuQ3JlYXRlUXVldWVSZXF1ZXN0GiMuYm9sdHEucXVldWUudjEuQ3JlYXRlUXVldWVSZXNwb25zZRJWCgtVcGRhdGVRdWV1ZRIiLmJvbHRxLnF1ZXVlLnYxLlVwZGF0ZVF1ZXVlUmVxdWVzdBojLmJvbHRxLnF1ZXVlLnYxLlVwZGF0ZVF1ZXVlUmVzcG9uc2USVgoLRGVsZXRlUXVldWUSIi5ib2x0cS5xdWV1ZS52MS5EZWxldGVRdWV1ZVJlcXVlc3QaIy5ib2x0cS5xdWV1ZS52MS5EZWxldGVRdWV1ZVJlc3BvbnNlElMKCkxpc3RRdWV1ZXMSIS5ib2x0cS5xdWV1ZS52MS5MaXN0UXVldWVzUmVxdWVzdBoiLmJvbHRxLnF1ZXVlLnYxLkxpc3RRdWV1ZXNSZXNwb25zZRJNCghHZXRRdWV1ZRIfLmJvbHRxLnF1ZXVlLnYxLkdldFF1ZXVlUmVxdWVzdBogLmJvbHRxLnF1ZXVlLnYxLkdldFF1ZXVlUmVzcG9uc2VCuAEKEmNvbS5ib2x0cS5xdWV1ZS52MUIKUXVldWVQcm90b1ABWjxnaXRodWIuY29tL2JvbHRxL2JvbHRxL2NsaWVudHMvZ28vZ2VuL2JvbHRxL3F1ZXVlL3YxO3F1ZXVldjGiAgNCUViqAg5Cb2x0cS5RdWV1ZS5WMcoCDkJvbHRxXFF1ZXVlXFYx4gIaQm9sdHFcUXVldWVcVjFcR1BCTWV0YWRhdGHqAhBCb2x0cTo6UXVldWU6OlYxYgZwcm90bzM", [file_boltq_type_v1_message, file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message boltq.queue.v1.PublishRequest
@@ -338,6 +338,12 @@ export type SubscribeRequest = Message<"boltq.queue.v1.SubscribeRequest"> & {
      */
     value: SubscribeExtend;
     case: "extend";
+  } | {
+    /**
+     * @generated from field: boltq.queue.v1.SubscribeStop stop = 5;
+     */
+    value: SubscribeStop;
+    case: "stop";
   } | { case: undefined; value?: undefined };
 };
 
@@ -439,6 +445,13 @@ export type SubscribeNack = Message<"boltq.queue.v1.SubscribeNack"> & {
    * @generated from field: bool dead_letter = 4;
    */
   deadLetter: boolean;
+
+  /**
+   * As `NackRequest.release`.
+   *
+   * @generated from field: bool release = 5;
+   */
+  release: boolean;
 };
 
 /**
@@ -478,6 +491,22 @@ export const SubscribeExtendSchema: GenMessage<SubscribeExtend> = /*@__PURE__*/
   messageDesc(file_boltq_queue_v1_queue, 12);
 
 /**
+ * No more deliveries on this stream. What was delivered stays leased until it is settled or the stream ends, so that a consumer
+ * that stops can finish what it has begun, and release the rest. Deliveries that were on their way can still come.
+ *
+ * @generated from message boltq.queue.v1.SubscribeStop
+ */
+export type SubscribeStop = Message<"boltq.queue.v1.SubscribeStop"> & {
+};
+
+/**
+ * Describes the message boltq.queue.v1.SubscribeStop.
+ * Use `create(SubscribeStopSchema)` to create a new message.
+ */
+export const SubscribeStopSchema: GenMessage<SubscribeStop> = /*@__PURE__*/
+  messageDesc(file_boltq_queue_v1_queue, 13);
+
+/**
  * @generated from message boltq.queue.v1.SubscribeResponse
  */
 export type SubscribeResponse = Message<"boltq.queue.v1.SubscribeResponse"> & {
@@ -499,7 +528,7 @@ export type SubscribeResponse = Message<"boltq.queue.v1.SubscribeResponse"> & {
  * Use `create(SubscribeResponseSchema)` to create a new message.
  */
 export const SubscribeResponseSchema: GenMessage<SubscribeResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 13);
+  messageDesc(file_boltq_queue_v1_queue, 14);
 
 /**
  * @generated from message boltq.queue.v1.Settled
@@ -525,7 +554,7 @@ export type Settled = Message<"boltq.queue.v1.Settled"> & {
  * Use `create(SettledSchema)` to create a new message.
  */
 export const SettledSchema: GenMessage<Settled> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 14);
+  messageDesc(file_boltq_queue_v1_queue, 15);
 
 /**
  * @generated from message boltq.queue.v1.SettleFailure
@@ -549,7 +578,7 @@ export type SettleFailure = Message<"boltq.queue.v1.SettleFailure"> & {
  * Use `create(SettleFailureSchema)` to create a new message.
  */
 export const SettleFailureSchema: GenMessage<SettleFailure> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 15);
+  messageDesc(file_boltq_queue_v1_queue, 16);
 
 /**
  * @generated from message boltq.queue.v1.AckRequest
@@ -575,7 +604,7 @@ export type AckRequest = Message<"boltq.queue.v1.AckRequest"> & {
  * Use `create(AckRequestSchema)` to create a new message.
  */
 export const AckRequestSchema: GenMessage<AckRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 16);
+  messageDesc(file_boltq_queue_v1_queue, 17);
 
 /**
  * @generated from message boltq.queue.v1.AckResponse
@@ -597,7 +626,7 @@ export type AckResponse = Message<"boltq.queue.v1.AckResponse"> & {
  * Use `create(AckResponseSchema)` to create a new message.
  */
 export const AckResponseSchema: GenMessage<AckResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 17);
+  messageDesc(file_boltq_queue_v1_queue, 18);
 
 /**
  * @generated from message boltq.queue.v1.NackRequest
@@ -626,6 +655,14 @@ export type NackRequest = Message<"boltq.queue.v1.NackRequest"> & {
    * @generated from field: bool dead_letter = 4;
    */
   deadLetter: boolean;
+
+  /**
+   * Nobody has worked on them: they are ready for others at once, at their old places, and no failed attempt is counted. Not
+   * together with `delay` or `dead_letter`.
+   *
+   * @generated from field: bool release = 5;
+   */
+  release: boolean;
 };
 
 /**
@@ -633,7 +670,7 @@ export type NackRequest = Message<"boltq.queue.v1.NackRequest"> & {
  * Use `create(NackRequestSchema)` to create a new message.
  */
 export const NackRequestSchema: GenMessage<NackRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 18);
+  messageDesc(file_boltq_queue_v1_queue, 19);
 
 /**
  * @generated from message boltq.queue.v1.NackResponse
@@ -655,7 +692,7 @@ export type NackResponse = Message<"boltq.queue.v1.NackResponse"> & {
  * Use `create(NackResponseSchema)` to create a new message.
  */
 export const NackResponseSchema: GenMessage<NackResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 19);
+  messageDesc(file_boltq_queue_v1_queue, 20);
 
 /**
  * @generated from message boltq.queue.v1.ExtendLeaseRequest
@@ -679,7 +716,7 @@ export type ExtendLeaseRequest = Message<"boltq.queue.v1.ExtendLeaseRequest"> & 
  * Use `create(ExtendLeaseRequestSchema)` to create a new message.
  */
 export const ExtendLeaseRequestSchema: GenMessage<ExtendLeaseRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 20);
+  messageDesc(file_boltq_queue_v1_queue, 21);
 
 /**
  * @generated from message boltq.queue.v1.ExtendLeaseResponse
@@ -701,7 +738,7 @@ export type ExtendLeaseResponse = Message<"boltq.queue.v1.ExtendLeaseResponse"> 
  * Use `create(ExtendLeaseResponseSchema)` to create a new message.
  */
 export const ExtendLeaseResponseSchema: GenMessage<ExtendLeaseResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 21);
+  messageDesc(file_boltq_queue_v1_queue, 22);
 
 /**
  * @generated from message boltq.queue.v1.PeekRequest
@@ -733,7 +770,7 @@ export type PeekRequest = Message<"boltq.queue.v1.PeekRequest"> & {
  * Use `create(PeekRequestSchema)` to create a new message.
  */
 export const PeekRequestSchema: GenMessage<PeekRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 22);
+  messageDesc(file_boltq_queue_v1_queue, 23);
 
 /**
  * @generated from message boltq.queue.v1.PeekResponse
@@ -752,7 +789,7 @@ export type PeekResponse = Message<"boltq.queue.v1.PeekResponse"> & {
  * Use `create(PeekResponseSchema)` to create a new message.
  */
 export const PeekResponseSchema: GenMessage<PeekResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 23);
+  messageDesc(file_boltq_queue_v1_queue, 24);
 
 /**
  * @generated from message boltq.queue.v1.PurgeQueueRequest
@@ -769,7 +806,7 @@ export type PurgeQueueRequest = Message<"boltq.queue.v1.PurgeQueueRequest"> & {
  * Use `create(PurgeQueueRequestSchema)` to create a new message.
  */
 export const PurgeQueueRequestSchema: GenMessage<PurgeQueueRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 24);
+  messageDesc(file_boltq_queue_v1_queue, 25);
 
 /**
  * @generated from message boltq.queue.v1.PurgeQueueResponse
@@ -786,7 +823,7 @@ export type PurgeQueueResponse = Message<"boltq.queue.v1.PurgeQueueResponse"> & 
  * Use `create(PurgeQueueResponseSchema)` to create a new message.
  */
 export const PurgeQueueResponseSchema: GenMessage<PurgeQueueResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 25);
+  messageDesc(file_boltq_queue_v1_queue, 26);
 
 /**
  * @generated from message boltq.queue.v1.PurgeDeadLettersRequest
@@ -805,7 +842,7 @@ export type PurgeDeadLettersRequest = Message<"boltq.queue.v1.PurgeDeadLettersRe
  * Use `create(PurgeDeadLettersRequestSchema)` to create a new message.
  */
 export const PurgeDeadLettersRequestSchema: GenMessage<PurgeDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 26);
+  messageDesc(file_boltq_queue_v1_queue, 27);
 
 /**
  * @generated from message boltq.queue.v1.PurgeDeadLettersResponse
@@ -822,7 +859,7 @@ export type PurgeDeadLettersResponse = Message<"boltq.queue.v1.PurgeDeadLettersR
  * Use `create(PurgeDeadLettersResponseSchema)` to create a new message.
  */
 export const PurgeDeadLettersResponseSchema: GenMessage<PurgeDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 27);
+  messageDesc(file_boltq_queue_v1_queue, 28);
 
 /**
  * @generated from message boltq.queue.v1.RedriveDeadLettersRequest
@@ -862,7 +899,7 @@ export type RedriveDeadLettersRequest = Message<"boltq.queue.v1.RedriveDeadLette
  * Use `create(RedriveDeadLettersRequestSchema)` to create a new message.
  */
 export const RedriveDeadLettersRequestSchema: GenMessage<RedriveDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 28);
+  messageDesc(file_boltq_queue_v1_queue, 29);
 
 /**
  * @generated from message boltq.queue.v1.RedriveDeadLettersResponse
@@ -881,7 +918,7 @@ export type RedriveDeadLettersResponse = Message<"boltq.queue.v1.RedriveDeadLett
  * Use `create(RedriveDeadLettersResponseSchema)` to create a new message.
  */
 export const RedriveDeadLettersResponseSchema: GenMessage<RedriveDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 29);
+  messageDesc(file_boltq_queue_v1_queue, 30);
 
 /**
  * @generated from message boltq.queue.v1.ListScheduledRequest
@@ -914,7 +951,7 @@ export type ListScheduledRequest = Message<"boltq.queue.v1.ListScheduledRequest"
  * Use `create(ListScheduledRequestSchema)` to create a new message.
  */
 export const ListScheduledRequestSchema: GenMessage<ListScheduledRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 30);
+  messageDesc(file_boltq_queue_v1_queue, 31);
 
 /**
  * @generated from message boltq.queue.v1.ListScheduledResponse
@@ -938,7 +975,7 @@ export type ListScheduledResponse = Message<"boltq.queue.v1.ListScheduledRespons
  * Use `create(ListScheduledResponseSchema)` to create a new message.
  */
 export const ListScheduledResponseSchema: GenMessage<ListScheduledResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 31);
+  messageDesc(file_boltq_queue_v1_queue, 32);
 
 /**
  * A message that is not due yet.
@@ -971,7 +1008,7 @@ export type ScheduledMessage = Message<"boltq.queue.v1.ScheduledMessage"> & {
  * Use `create(ScheduledMessageSchema)` to create a new message.
  */
 export const ScheduledMessageSchema: GenMessage<ScheduledMessage> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 32);
+  messageDesc(file_boltq_queue_v1_queue, 33);
 
 /**
  * @generated from message boltq.queue.v1.CancelScheduledRequest
@@ -990,7 +1027,7 @@ export type CancelScheduledRequest = Message<"boltq.queue.v1.CancelScheduledRequ
  * Use `create(CancelScheduledRequestSchema)` to create a new message.
  */
 export const CancelScheduledRequestSchema: GenMessage<CancelScheduledRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 33);
+  messageDesc(file_boltq_queue_v1_queue, 34);
 
 /**
  * @generated from message boltq.queue.v1.CancelScheduledResponse
@@ -1012,7 +1049,7 @@ export type CancelScheduledResponse = Message<"boltq.queue.v1.CancelScheduledRes
  * Use `create(CancelScheduledResponseSchema)` to create a new message.
  */
 export const CancelScheduledResponseSchema: GenMessage<CancelScheduledResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 34);
+  messageDesc(file_boltq_queue_v1_queue, 35);
 
 /**
  * @generated from message boltq.queue.v1.RescheduleRequest
@@ -1054,7 +1091,7 @@ export type RescheduleRequest = Message<"boltq.queue.v1.RescheduleRequest"> & {
  * Use `create(RescheduleRequestSchema)` to create a new message.
  */
 export const RescheduleRequestSchema: GenMessage<RescheduleRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 35);
+  messageDesc(file_boltq_queue_v1_queue, 36);
 
 /**
  * @generated from message boltq.queue.v1.RescheduleResponse
@@ -1073,7 +1110,7 @@ export type RescheduleResponse = Message<"boltq.queue.v1.RescheduleResponse"> & 
  * Use `create(RescheduleResponseSchema)` to create a new message.
  */
 export const RescheduleResponseSchema: GenMessage<RescheduleResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 36);
+  messageDesc(file_boltq_queue_v1_queue, 37);
 
 /**
  * @generated from message boltq.queue.v1.ListQueuesRequest
@@ -1114,7 +1151,7 @@ export type ListQueuesRequest = Message<"boltq.queue.v1.ListQueuesRequest"> & {
  * Use `create(ListQueuesRequestSchema)` to create a new message.
  */
 export const ListQueuesRequestSchema: GenMessage<ListQueuesRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 37);
+  messageDesc(file_boltq_queue_v1_queue, 38);
 
 /**
  * @generated from message boltq.queue.v1.ListQueuesResponse
@@ -1138,7 +1175,7 @@ export type ListQueuesResponse = Message<"boltq.queue.v1.ListQueuesResponse"> & 
  * Use `create(ListQueuesResponseSchema)` to create a new message.
  */
 export const ListQueuesResponseSchema: GenMessage<ListQueuesResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 38);
+  messageDesc(file_boltq_queue_v1_queue, 39);
 
 /**
  * @generated from message boltq.queue.v1.GetQueueRequest
@@ -1163,7 +1200,7 @@ export type GetQueueRequest = Message<"boltq.queue.v1.GetQueueRequest"> & {
  * Use `create(GetQueueRequestSchema)` to create a new message.
  */
 export const GetQueueRequestSchema: GenMessage<GetQueueRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 39);
+  messageDesc(file_boltq_queue_v1_queue, 40);
 
 /**
  * @generated from message boltq.queue.v1.GetQueueResponse
@@ -1180,7 +1217,7 @@ export type GetQueueResponse = Message<"boltq.queue.v1.GetQueueResponse"> & {
  * Use `create(GetQueueResponseSchema)` to create a new message.
  */
 export const GetQueueResponseSchema: GenMessage<GetQueueResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 40);
+  messageDesc(file_boltq_queue_v1_queue, 41);
 
 /**
  * A queue as it is now.
@@ -1241,7 +1278,7 @@ export type Queue = Message<"boltq.queue.v1.Queue"> & {
  * Use `create(QueueSchema)` to create a new message.
  */
 export const QueueSchema: GenMessage<Queue> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 41);
+  messageDesc(file_boltq_queue_v1_queue, 42);
 
 /**
  * Settings of one queue. What is unset is as the configuration of the server says.
@@ -1342,7 +1379,7 @@ export type QueueSettings = Message<"boltq.queue.v1.QueueSettings"> & {
  * Use `create(QueueSettingsSchema)` to create a new message.
  */
 export const QueueSettingsSchema: GenMessage<QueueSettings> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 42);
+  messageDesc(file_boltq_queue_v1_queue, 43);
 
 /**
  * @generated from message boltq.queue.v1.CreateQueueRequest
@@ -1368,7 +1405,7 @@ export type CreateQueueRequest = Message<"boltq.queue.v1.CreateQueueRequest"> & 
  * Use `create(CreateQueueRequestSchema)` to create a new message.
  */
 export const CreateQueueRequestSchema: GenMessage<CreateQueueRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 43);
+  messageDesc(file_boltq_queue_v1_queue, 44);
 
 /**
  * @generated from message boltq.queue.v1.CreateQueueResponse
@@ -1392,7 +1429,7 @@ export type CreateQueueResponse = Message<"boltq.queue.v1.CreateQueueResponse"> 
  * Use `create(CreateQueueResponseSchema)` to create a new message.
  */
 export const CreateQueueResponseSchema: GenMessage<CreateQueueResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 44);
+  messageDesc(file_boltq_queue_v1_queue, 45);
 
 /**
  * @generated from message boltq.queue.v1.UpdateQueueRequest
@@ -1424,7 +1461,7 @@ export type UpdateQueueRequest = Message<"boltq.queue.v1.UpdateQueueRequest"> & 
  * Use `create(UpdateQueueRequestSchema)` to create a new message.
  */
 export const UpdateQueueRequestSchema: GenMessage<UpdateQueueRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 45);
+  messageDesc(file_boltq_queue_v1_queue, 46);
 
 /**
  * @generated from message boltq.queue.v1.UpdateQueueResponse
@@ -1441,7 +1478,7 @@ export type UpdateQueueResponse = Message<"boltq.queue.v1.UpdateQueueResponse"> 
  * Use `create(UpdateQueueResponseSchema)` to create a new message.
  */
 export const UpdateQueueResponseSchema: GenMessage<UpdateQueueResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 46);
+  messageDesc(file_boltq_queue_v1_queue, 47);
 
 /**
  * @generated from message boltq.queue.v1.DeleteQueueRequest
@@ -1467,7 +1504,7 @@ export type DeleteQueueRequest = Message<"boltq.queue.v1.DeleteQueueRequest"> & 
  * Use `create(DeleteQueueRequestSchema)` to create a new message.
  */
 export const DeleteQueueRequestSchema: GenMessage<DeleteQueueRequest> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 47);
+  messageDesc(file_boltq_queue_v1_queue, 48);
 
 /**
  * @generated from message boltq.queue.v1.DeleteQueueResponse
@@ -1486,7 +1523,7 @@ export type DeleteQueueResponse = Message<"boltq.queue.v1.DeleteQueueResponse"> 
  * Use `create(DeleteQueueResponseSchema)` to create a new message.
  */
 export const DeleteQueueResponseSchema: GenMessage<DeleteQueueResponse> = /*@__PURE__*/
-  messageDesc(file_boltq_queue_v1_queue, 48);
+  messageDesc(file_boltq_queue_v1_queue, 49);
 
 /**
  * What has happened to a message when its publish is answered.

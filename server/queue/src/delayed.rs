@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::bits::SeqBits;
 use crate::due::Due;
 use crate::lane::Holds;
-use crate::ranges::RangeSet;
 #[cfg(test)]
 use crate::timetable::Timetable;
 
@@ -18,7 +18,7 @@ type ReadyKey = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     /// Not due yet, or not woken yet.
-    pub(crate) sleeping: RangeSet,
+    pub(crate) sleeping: SeqBits,
     ready: BTreeSet<ReadyKey>,
     pub(crate) holds: Holds,
 }

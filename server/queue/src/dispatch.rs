@@ -113,7 +113,7 @@ impl Dispatch {
     fn start_delayed(&mut self, id: QueueId, queue: &Queue, window: &Window) {
         let delayed = self.queues[id.0 as usize].delayed.get_or_insert_default();
         for open in window.open_parts(window.base..window.head) {
-            delayed.sleeping.insert(open);
+            delayed.sleeping.insert(&open);
         }
         self.dues.arm_unseen(stream_id(id, DELAYED), &queue.due);
     }
@@ -129,7 +129,7 @@ impl Dispatch {
         let Some((_, _, state)) = self.state_mut(stream) else {
             return;
         };
-        state.delayed.get_or_insert_default().sleeping.insert(range.clone());
+        state.delayed.get_or_insert_default().sleeping.insert(&range);
         self.dues.arm_all(stream, &queue.due, range);
     }
 

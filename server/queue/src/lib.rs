@@ -21,6 +21,7 @@
 //!
 //! Pure: no I/O, no clock, no threads, no randomness. Time is an argument.
 
+mod bits;
 mod calendar;
 mod claiming;
 pub mod command;

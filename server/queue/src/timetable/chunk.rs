@@ -5,7 +5,7 @@ use std::ops::Range;
 const WORD_BITS: usize = u64::BITS as usize;
 /// Offsets of a chunk.
 pub(super) const OFFSETS: usize = 1_024;
-pub(super) const WORDS: usize = OFFSETS / WORD_BITS;
+pub(crate) const WORDS: usize = OFFSETS / WORD_BITS;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Chunk {
@@ -24,7 +24,7 @@ fn below(bits: usize) -> u64 {
 }
 
 /// The bits of a word that stand for offsets of `part`.
-fn mask(word: usize, part: &Range<usize>) -> u64 {
+pub(crate) fn mask(word: usize, part: &Range<usize>) -> u64 {
     let bits = |offset: usize| below(offset.saturating_sub(word * WORD_BITS));
     bits(part.end) & !bits(part.start)
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use boltq_core::Millis;
 
 use self::chunk::{Chunk, OFFSETS};
+pub(crate) use self::chunk::{WORDS, mask};
 
 /// Sequences of a chunk.
 pub(crate) const CHUNK: u64 = OFFSETS as u64;
@@ -72,7 +73,7 @@ pub(crate) fn chunk_of(seq: u64) -> u64 {
 }
 
 /// The part of a chunk that lies in `range`, as offsets in the chunk.
-fn part_of(chunk: u64, range: &Range<u64>) -> Range<usize> {
+pub(crate) fn part_of(chunk: u64, range: &Range<u64>) -> Range<usize> {
     let offset = |seq: u64| usize::try_from(seq.saturating_sub(chunk * CHUNK).min(CHUNK)).unwrap_or(usize::MAX);
     offset(range.start)..offset(range.end)
 }

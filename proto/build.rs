@@ -12,6 +12,7 @@ const PROTOS: &[&str] = &[
     "boltq/admin/v1/admin.proto",
     "boltq/cluster/v1/cluster.proto",
     "boltq/kv/v1/kv.proto",
+    "boltq/stream/v1/stream.proto",
 ];
 /// For reflection alone: tonic-types has its code.
 const SHOWN_PROTOS: &[&str] = &["google/rpc/error_details.proto"];

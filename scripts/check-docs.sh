@@ -18,6 +18,8 @@
 #   binaries are in ./bin and on PATH. localhost:9091 and localhost:9090 mean that server.
 # - A command whose tool is not installed (grpcurl, curl, jq) is skipped with a message.
 #
+# - A line `<!-- server: NAME=VALUE … -->` gives the server of the file these variables.
+#
 # BOLTQ_BIN_DIR is where boltq-server and boltq are, by default those of a debug build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -60,6 +62,8 @@ free_port() {
 
 # Starts the server of a file. Somebody may take a free port before the server does, so this is tried more than once.
 start() {
+    local -a settings
+    read -ra settings <<< "$(sed -n 's/^<!-- server: \(.*\) -->$/\1/p' "$1")"
     work="$(mktemp -d)"
     ln -s "$BIN_DIR" "$work/bin"
     for ((attempt = 1; attempt <= START_ATTEMPTS; attempt++)); do
@@ -67,7 +71,7 @@ start() {
         http_port="$(free_port)"
         # Exported, so that a server which an example starts takes the same ports.
         export BOLTQ_ADDR="localhost:$tcp_port" BOLTQ_TCP_PORT="$tcp_port" BOLTQ_HTTP_PORT="$http_port"
-        BOLTQ_STORAGE_MODE=disk BOLTQ_DATA_DIR="$work/data" boltq-server > "$work/server.log" 2>&1 &
+        env BOLTQ_STORAGE_MODE=disk BOLTQ_DATA_DIR="$work/data" "${settings[@]}" boltq-server > "$work/server.log" 2>&1 &
         server=$!
         local deadline=$((SECONDS + START_SECONDS))
         while kill -0 "$server" 2> /dev/null && ((SECONDS < deadline)); do
@@ -163,7 +167,7 @@ check_file() {
 for file in "$@"; do
     # Most files of the reference have no examples, and need no server.
     if grep -q '^```console$' "$file"; then
-        start
+        start "$file"
         check_file "$file"
         stop
     fi

@@ -67,15 +67,15 @@ caches() {
     unhex "$(u32 0)$commands" > "$1/all"
 }
 
-# The recorded commands of stream groups, one by one and from nothing on, into $1.
+# The recorded commands of stream groups, one by one and from nothing on, into $1, with the bytes $2 before them.
 streams() {
-    local hex name one commands=""
+    local hex name one commands="" before="${2:-}"
     while read -r name hex; do
         one="$(u32 $((${#hex} / 2)))$hex"
         commands+="$one"
-        unhex "$one" > "$1/$name"
+        unhex "$before$one" > "$1/$name"
     done < tests/vectors/stream/commands-v1.txt
-    unhex "$commands" > "$1/all"
+    unhex "$before$commands" > "$1/all"
 }
 
 # Fills the first corpus of target $1.
@@ -91,6 +91,11 @@ seed() {
             ;;
         cache) caches "$corpus" ;;
         stream_command) streams "$corpus" ;;
+        # Format 1, group 1000, commands that store something; and an answer with places of records.
+        stream_call)
+            streams "$corpus" 01e803000000
+            unhex "010005$(u32 7)$(u32 0)$(u32 8)$(u32 0)$(u32 1)$(u32 10)$(u32 0)01" > "$corpus/answer"
+            ;;
         stream_snapshot) unhex "$(cat tests/vectors/stream/snapshot-v1.txt)" > "$corpus/snapshot" ;;
         wal) cp --backup=numbered tests/vectors/log/*/wal-* "$corpus" ;;
         segment) cp --backup=numbered tests/vectors/log/*/seg-* "$corpus" ;;

@@ -35,9 +35,13 @@ pub(crate) enum CliError {
     AdminPort { addr: String },
     #[error(
         "{addr} does not answer gRPC calls: {why}; give the messaging port of the server, 9091 by default, and \
-        --tls if it speaks TLS"
+        {hint}"
     )]
-    NotGrpc { addr: String, why: String },
+    NotGrpc {
+        addr: String,
+        why: String,
+        hint: &'static str,
+    },
     /// The answer breaks the protocol.
     #[error("unexpected answer of the server: {0}; do `boltq` and the server have the same version?")]
     BadAnswer(String),

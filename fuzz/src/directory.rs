@@ -139,6 +139,11 @@ fn change(group: &GroupLog) -> Option<EntryId> {
             count: 1,
         }],
     );
+    let erase = |seq| StorageEffect::Erased {
+        stream: StreamId(STREAMS[0]),
+        seq: Seq(seq),
+    };
+    let _ = group.place(id.index, &[erase(5)]);
     if id.index.0.is_multiple_of(2) {
         group
             .write_checkpoint(group.capture(), id, b"meta", Bytes::from_static(b"state"))

@@ -100,6 +100,7 @@ fn check_effect(effect: StorageEffect, entry: &[u8]) {
             assert!(count > 0 && records.is_empty(), "records do not fill their place");
         }
         StorageEffect::Freed { count, .. } => assert!(count > 0),
+        StorageEffect::Erased { .. } => {}
     }
 }
 

@@ -23,6 +23,7 @@ pub fn apply(machine: &mut Machine, time: Millis, command: &[u8]) -> Result<(Out
                 stored += i64::from(count);
             }
             StorageEffect::Freed { count, .. } => stored -= count.cast_signed(),
+            StorageEffect::Erased { .. } => stored -= 1,
         }
     }
     match outcome {

@@ -61,6 +61,14 @@ pub mod kv {
     }
 }
 
+/// Topics of the messaging plane: `boltq.stream.v1`.
+pub mod stream {
+    #[allow(missing_docs)]
+    pub mod v1 {
+        tonic::include_proto!("boltq.stream.v1");
+    }
+}
+
 /// Between the nodes of a cluster: `boltq.internal.v1`.
 pub mod internal {
     #[allow(missing_docs)]

@@ -102,6 +102,14 @@ pub(crate) fn keep(
     Ok(id)
 }
 
+/// Whether there was a log in `log_dir`.
+///
+/// # Errors
+/// The file that says so is damaged or cannot be read.
+pub(crate) fn was_written(log_dir: &Path) -> Result<bool, IdentityError> {
+    Ok(read(log_dir)?.is_some())
+}
+
 fn read(dir: &Path) -> Result<Option<NodeId>, IdentityError> {
     let path = dir.join(FILE);
     match fs::read_to_string(&path) {

@@ -11,7 +11,7 @@ use super::{QueueName, duration};
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Settings {
     /// Deliveries after the first before a message becomes a dead letter
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_retry: Option<u32>,
     /// Wait before the second delivery; doubles with each failure
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -26,10 +26,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) default_ttl: Option<Duration>,
     /// Messages at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_length: Option<u64>,
     /// Bytes of these messages at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_length_bytes: Option<u64>,
     /// What happens when the queue is full
     #[arg(long, value_name = "POLICY")]

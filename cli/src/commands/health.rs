@@ -11,6 +11,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 
 use super::Context;
 use crate::address::Address;
+use crate::args::Tls;
 use crate::connect::{Server, Target, answer};
 use crate::error::CliError;
 use crate::printer::Health;
@@ -38,7 +39,21 @@ pub(super) async fn diagnosis(target: &Target, why: String) -> CliError {
     let addr = target.addr.clone();
     match is_admin_port(&addr).await {
         true => CliError::AdminPort { addr },
-        false => CliError::NotGrpc { addr, why },
+        false => CliError::NotGrpc {
+            addr,
+            why,
+            hint: hint(&target.tls),
+        },
+    }
+}
+
+/// What may be missing. Who wants a certificate of its clients closes the connection of those that show none, or another one, after
+/// the handshake, and whoever makes the connection learns no more than that.
+fn hint(tls: &Tls) -> &'static str {
+    match (tls.is_asked_for(), tls.identity()) {
+        (false, _) => "--tls if it speaks TLS",
+        (true, Ok(Some(_))) => "a certificate that its authorities have signed: it may not take that of --cert-file",
+        (true, _) => "--cert-file and --key-file if it wants a certificate of its clients",
     }
 }
 
@@ -74,5 +89,24 @@ async fn answers(target: &Target) -> bool {
     match timeout(LONGEST, check).await {
         Ok(answered) => !matches!(answered, Err(CliError::Lost { .. })),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Args;
+
+    #[test]
+    fn the_hint_is_what_was_not_given() {
+        let hint = |options: &str| {
+            let line = format!("boltq health {options}");
+            hint(&Args::try_parse_from(line.split_whitespace()).unwrap().tls)
+        };
+        assert!(hint("").starts_with("--tls"));
+        assert!(hint("--ca-file ca.pem").starts_with("--cert-file and --key-file"));
+        assert!(hint("--tls --cert-file c --key-file k").contains("signed"));
     }
 }

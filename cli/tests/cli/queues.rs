@@ -134,6 +134,17 @@ fn a_change_of_a_queue_names_what_it_changes() {
 }
 
 #[test]
+fn a_number_that_is_too_small_is_a_value_that_is_wrong_and_no_option() {
+    let fake = Fake::start();
+    for option in ["-max-retry", "--max-length", "--max-length-bytes"] {
+        let ran = fake.run(&["queue", "create", "a", option, "-1"]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("invalid value '-1' for '--max-"), "{ran:?}");
+        assert!(!ran.stderr.contains("-- -1"), "{ran:?}");
+    }
+}
+
+#[test]
 fn deleting_a_queue_says_what_went_with_it() {
     let fake = Fake::start();
     assert_eq!(fake.run(&["queue", "delete", "a"]), done("deleted a with 7 messages\n"));

@@ -81,4 +81,12 @@ pub enum StorageEffect {
         /// Number of records, at least 1.
         count: u64,
     },
+    /// A record is no longer wanted, as with `Freed`, and its bytes have to be gone for ever, though its neighbours stay. It was
+    /// placed before, and is freed or erased once. Who reads it is told so; how far its bytes are gone, the store says.
+    Erased {
+        /// The stream.
+        stream: StreamId,
+        /// Its sequence.
+        seq: Seq,
+    },
 }

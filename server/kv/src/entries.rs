@@ -65,10 +65,13 @@ impl Entries {
         slots.map(|(key, slot)| (key, &slot.entry))
     }
 
-    /// The one that was used longest ago first.
-    pub(crate) fn by_use(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        let keys = self.by_use.values();
-        keys.filter_map(|key| self.slots.get(key).map(|slot| (key, &slot.entry)))
+    /// All of them with their places in the order of use. They come in the order of the keys, which is that of memory, and so
+    /// fast.
+    pub(crate) fn capture(&self) -> Vec<(u64, Arc<str>, Entry)> {
+        let slots = self.slots.iter();
+        slots
+            .map(|(key, slot)| (slot.used, key.clone(), slot.entry.clone()))
+            .collect()
     }
 
     /// Puts an entry there as the one that was used last; returns its key.

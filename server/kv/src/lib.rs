@@ -18,3 +18,4 @@ pub mod command;
 pub use entries::Entry;
 pub use machine::{Cache, Change, IncrementError, Outcome, Totals};
 pub use pattern::Pattern;
+pub use snapshot::Captured;

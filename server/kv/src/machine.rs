@@ -4,12 +4,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use boltq_core::{Applied, DecodeError, Millis, StateMachine};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::command::{Command, Condition, TimeToLive};
 use crate::entries::{Entries, Entry};
 use crate::pattern::Pattern;
-use crate::snapshot;
+use crate::snapshot::{self, Captured};
 
 /// Characters of a value that an error shows.
 const SHOWN_CHARS: usize = 64;
@@ -103,6 +103,12 @@ impl Cache {
     #[must_use]
     pub fn at(&self, now: Millis) -> Millis {
         now.max(self.now)
+    }
+
+    /// The state of this moment, quickly: it writes what [`StateMachine::snapshot`] returns, whatever becomes of the cache.
+    #[must_use]
+    pub fn capture(&self) -> Captured {
+        Captured::new(self)
     }
 
     /// The value of a key at a time, if it has one.
@@ -377,7 +383,9 @@ impl StateMachine for Cache {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        snapshot::write(self)
+        let mut out = BytesMut::new();
+        self.capture().write(&mut out);
+        out.into()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {

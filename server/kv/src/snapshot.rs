@@ -12,6 +12,8 @@
 //!
 //! Integers are little-endian.
 
+use std::sync::Arc;
+
 use boltq_core::codec::{self, Reader};
 use boltq_core::{DecodeError, Millis};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -22,33 +24,61 @@ use crate::machine::{Cache, Totals};
 const FORMAT: u8 = 1;
 /// Of versions and counts. No cache gets there, and who counts on from it does not get over the end.
 const COUNT_MAX: u64 = 1 << 62;
+/// Of what comes before the keys.
+const HEAD_BYTES: usize = 1 + 2 * 8 + 4 * 8 + 4;
 /// Of a key and its value, if both are empty.
 const ENTRY_BYTES_MIN: usize = 32;
 
-pub(crate) fn write(cache: &Cache) -> Vec<u8> {
-    let bytes = usize::try_from(cache.entries.bytes()).unwrap_or(0);
-    let mut out = BytesMut::with_capacity(64 + bytes + cache.entries.len() * ENTRY_BYTES_MIN);
-    out.put_u8(FORMAT);
-    out.put_u64_le(cache.now.0);
-    out.put_u64_le(cache.version);
-    let Totals {
-        sets,
-        deletes,
-        expired,
-        evicted,
-    } = cache.totals;
-    for total in [sets, deletes, expired, evicted] {
-        out.put_u64_le(total);
+/// The state of a [`Cache`] at a moment, from which its snapshot can be written while the cache goes on. Keys and values are shared
+/// with it, so taking it costs a handle for each key, however long the values are.
+#[derive(Debug)]
+pub struct Captured {
+    now: Millis,
+    version: u64,
+    totals: Totals,
+    /// Of keys and values.
+    bytes: u64,
+    /// In the order of the keys, each with its place in the order of use.
+    entries: Vec<(u64, Arc<str>, Entry)>,
+}
+
+impl Captured {
+    pub(crate) fn new(cache: &Cache) -> Self {
+        Self {
+            now: cache.now,
+            version: cache.version,
+            totals: cache.totals,
+            bytes: cache.entries.bytes(),
+            entries: cache.entries.capture(),
+        }
     }
-    codec::put_len(&mut out, cache.entries.len());
-    for (key, entry) in cache.entries.by_use() {
-        codec::put_bytes(&mut out, key.as_bytes());
-        codec::put_bytes(&mut out, &entry.value);
-        out.put_u64_le(entry.expires.map_or(0, |expires| expires.0));
-        out.put_u64_le(entry.created.0);
-        out.put_u64_le(entry.version);
+
+    /// Appends the snapshot.
+    pub fn write(mut self, out: &mut BytesMut) {
+        self.entries.sort_unstable_by_key(|(used, ..)| *used);
+        let bytes = usize::try_from(self.bytes).unwrap_or(0);
+        out.reserve(HEAD_BYTES + bytes + self.entries.len() * ENTRY_BYTES_MIN);
+        out.put_u8(FORMAT);
+        out.put_u64_le(self.now.0);
+        out.put_u64_le(self.version);
+        let Totals {
+            sets,
+            deletes,
+            expired,
+            evicted,
+        } = self.totals;
+        for total in [sets, deletes, expired, evicted] {
+            out.put_u64_le(total);
+        }
+        codec::put_len(out, self.entries.len());
+        for (_, key, entry) in &self.entries {
+            codec::put_bytes(out, key.as_bytes());
+            codec::put_bytes(out, &entry.value);
+            out.put_u64_le(entry.expires.map_or(0, |expires| expires.0));
+            out.put_u64_le(entry.created.0);
+            out.put_u64_le(entry.version);
+        }
     }
-    out.into()
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Result<Cache, DecodeError> {

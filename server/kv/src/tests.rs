@@ -264,13 +264,19 @@ proptest! {
     fn it_does_what_the_model_does(asks in proptest::collection::vec((0..12_u64, ask(), any::<bool>()), 1..120)) {
         let (mut cache, mut model, mut now) = (Cache::default(), Model::default(), 1);
         let mut seen = Vec::new();
+        let mut captured = (cache.capture(), cache.snapshot());
         for (pause, ask, restart) in asks {
             now += pause;
             let (outcome, changes) = apply(&mut cache, now, &ask);
             prop_assert_eq!(&outcome, &model.apply(now, &ask), "{:?}", ask);
             follow(&mut seen, changes);
             if restart {
+                // What was captured some commands ago is of that moment still.
+                let mut written = BytesMut::new();
+                captured.0.write(&mut written);
+                prop_assert_eq!(written, captured.1);
                 let before = cache.snapshot();
+                captured = (cache.capture(), before.clone());
                 cache = Cache::restore(&before).unwrap();
                 prop_assert_eq!(cache.snapshot(), before);
             }

@@ -107,6 +107,17 @@ impl Cache {
         slots.evict(self.bytes_max);
     }
 
+    /// Drops a frame, unless it is nowhere else yet.
+    pub(crate) fn forget(&self, key: FrameKey) {
+        let mut slots = self.slots.write();
+        // Its place in the order is passed over later.
+        if slots.frames.get(&key).is_some_and(|slot| slot.written)
+            && let Some(slot) = slots.frames.remove(&key)
+        {
+            slots.bytes -= slot.bytes();
+        }
+    }
+
     /// Bytes that can be evicted, and bytes that are not written.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let slots = self.slots.read();

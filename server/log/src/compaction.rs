@@ -4,7 +4,9 @@
 //! and then has those rows that still exist point there. Until the segment has its name on the device nothing has changed,
 //! and a crash leaves a file that the next start removes; after that, the old files stay until checkpoints that refer to
 //! them are replaced. A backlog that is read rarely and wanted as a whole is not touched, unless it lies in many small files:
-//! each start begins a new one.
+//! each start begins a new one, or something is to be erased from it: see [`crate::erasing`], which takes its turns here, between
+//! the passes. A pass leaves out the bytes of records that are erased. What is erased while it goes on may be in its segment, which
+//! is known by its id: that is taken before the first row is looked at.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::ReadError;
-use crate::index::{Moved, Row};
+use crate::index::{Moved, Row, without};
 use crate::log::{Disk, Plane};
 use crate::segment::{Length, SegmentWriter};
 use crate::store::{Account, Class, Name, Pins, TMP_SUFFIX};
@@ -62,6 +64,8 @@ struct Copy {
     stream: StreamId,
     row: Row,
     records: Bytes,
+    /// Records that are erased, and whose bytes are left out.
+    erased: Vec<u64>,
 }
 
 /// Rows that were copied, with where they are now.
@@ -69,6 +73,7 @@ struct Copied {
     group: GroupId,
     stream: StreamId,
     moved: Moved,
+    erased: Vec<u64>,
 }
 
 impl Compaction {
@@ -99,7 +104,8 @@ impl Compaction {
             }
             (state.asked, state.retry_at) = (false, None);
         }
-        match pass(plane, disk) {
+        let outcome = disk.erasing.turn(plane, disk).and_then(|()| pass(plane, disk));
+        match outcome {
             // There may be more.
             Ok(more) => self.state.lock().asked |= more,
             Err(error) => {
@@ -143,6 +149,8 @@ fn pass(plane: &Plane, disk: &Disk) -> io::Result<bool> {
     let Some(victims) = pick(plane, disk) else {
         return Ok(false);
     };
+    // Before the first row is looked at: what is erased from here on is known to be in it, perhaps.
+    let id = disk.wal.next_file_id()?;
     let mut copies = collect(plane, victims.files());
     if copies.is_empty() {
         return Ok(false);
@@ -156,7 +164,7 @@ fn pass(plane: &Plane, disk: &Disk) -> io::Result<bool> {
         return Ok(true);
     }
     copies.sort_unstable_by_key(|copy| (copy.group, copy.stream, copy.row.first));
-    let (copied, segment) = write(plane, disk, &copies)?;
+    let (copied, segment) = write(plane, disk, id, &copies)?;
     drop(copies);
     swap(plane, disk, &copied);
     drop(segment);
@@ -168,6 +176,7 @@ fn pass(plane: &Plane, disk: &Disk) -> io::Result<bool> {
 /// Pins the files that are worth it, the emptiest first.
 fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
     let accounts = disk.frames.accounts.snapshot();
+    let doomed = disk.erasing.doomed();
     let total: u64 = accounts.iter().map(|(_, account)| account.bytes).sum();
     let large = total > plane.config.compaction_threshold;
     let replay_from = disk.wal.replay_from();
@@ -176,8 +185,10 @@ fn pick(plane: &Plane, disk: &Disk) -> Option<Pins> {
     worth.retain(|(id, account)| account.class == Class::Segment || *id < replay_from);
     worth.retain(|(_, account)| account.rows > 0 && !account.damaged);
     let many_small = worth.iter().filter(|(_, account)| is_small(account)).count() > SMALL_FILES_MAX;
-    worth.retain(|(_, account)| large && is_worth_it(account) || many_small && is_small(account));
-    worth.sort_unstable_by_key(|(_, account)| account.live_bytes);
+    worth.retain(|(id, account)| {
+        doomed.has(*id, account) || large && is_worth_it(account) || many_small && is_small(account)
+    });
+    worth.sort_unstable_by_key(|(id, account)| (!doomed.has(*id, account), account.live_bytes));
     let mut files = Vec::new();
     let mut live_bytes = 0;
     for (id, account) in worth {
@@ -205,18 +216,18 @@ fn collect(plane: &Plane, files: &[FileId]) -> Vec<Copy> {
     for group in groups {
         let mut after = None;
         loop {
-            let (page, more) = group.index.read().page(after, LOCKED_ROWS);
+            let index = group.index.read();
+            let (page, more) = index.page(after, LOCKED_ROWS);
             after = page.last().map(|(stream, row)| (*stream, row.end()));
-            copies.extend(
-                page.into_iter()
-                    .filter(|(_, row)| files.contains(&row.file))
-                    .map(|(stream, row)| Copy {
-                        group: group.id,
-                        stream,
-                        row,
-                        records: Bytes::new(),
-                    }),
-            );
+            let wanted = page.into_iter().filter(|(_, row)| files.contains(&row.file));
+            copies.extend(wanted.map(|(stream, row)| Copy {
+                group: group.id,
+                stream,
+                row,
+                records: Bytes::new(),
+                erased: index.erasures.marked(stream, row.first, row.end()),
+            }));
+            drop(index);
             if !more {
                 break;
             }
@@ -250,14 +261,21 @@ fn read(disk: &Disk, copies: &mut [Copy]) -> Result<(), ReadError> {
             return Err(disk.frames.damaged(key, "it is shorter than its records"));
         };
         // A copy, so that a row does not hold the whole frame.
-        copy.records = Bytes::copy_from_slice(records);
+        copy.records = if copy.erased.is_empty() {
+            Bytes::copy_from_slice(records)
+        } else {
+            let rest = without(records, copy.row.first, &copy.erased);
+            let misfit = |_| disk.frames.damaged(key, "its records do not fit their index");
+            rest.map(Bytes::from)
+                .map_err(misfit)
+                .inspect_err(|_| disk.frames.accounts.mark_damaged(key.file))?
+        };
     }
     Ok(())
 }
 
 /// Writes the segment; its account is open and pinned.
-fn write(plane: &Plane, disk: &Disk, copies: &[Copy]) -> io::Result<(Vec<Copied>, Pins)> {
-    let id = disk.wal.next_file_id()?;
+fn write(plane: &Plane, disk: &Disk, id: FileId, copies: &[Copy]) -> io::Result<(Vec<Copied>, Pins)> {
     let name = Name::Segment(id);
     let tmp = disk.dir.join(format!("{name}{TMP_SUFFIX}"));
     let written = write_segment(disk, id, &tmp, copies, plane.config.row_bytes).and_then(|written| {
@@ -266,7 +284,13 @@ fn write(plane: &Plane, disk: &Disk, copies: &[Copy]) -> io::Result<(Vec<Copied>
         Ok(written)
     });
     let (copied, length) = written.inspect_err(|_| {
-        let _ = disk.files.remove(&tmp);
+        if disk
+            .files
+            .remove(&tmp)
+            .is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        {
+            disk.frames.accounts.leave(id);
+        }
     })?;
     Ok((
         copied,
@@ -293,18 +317,21 @@ fn write_segment(
         let frame = writer.add(first.group, first.stream, first.row.first, count, &records)?;
         let mut at = 0;
         for copy in run {
+            let bytes = u32::try_from(copy.records.len()).map_err(io::Error::other)?;
             let row = Row {
                 file: id,
                 frame,
                 at,
+                bytes,
                 ..copy.row
             };
             copied.push(Copied {
                 group: copy.group,
                 stream: copy.stream,
                 moved: (copy.row.key(), copy.row.at, row),
+                erased: copy.erased.clone(),
             });
-            at += copy.row.bytes;
+            at += bytes;
         }
         rest = after;
     }
@@ -340,6 +367,11 @@ fn swap(plane: &Plane, disk: &Disk, copied: &[Copied]) {
         for rows in part.chunk_by(|a, b| a.stream == b.stream) {
             let moved: Vec<Moved> = rows.iter().map(|copied| copied.moved).collect();
             index.replace(rows[0].stream, &moved, plane.config.row_bytes, &mut changes);
+            for copied in rows {
+                for seq in &copied.erased {
+                    index.unmark_in(copied.stream, *seq, copied.moved.2.file);
+                }
+            }
         }
         disk.frames.accounts.book(&changes);
     }

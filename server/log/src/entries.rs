@@ -204,6 +204,14 @@ impl EntryTable {
         }
     }
 
+    /// The last entry that lies in a file up to `upto`, or did until it was replaced.
+    pub(crate) fn last_upto(&self, upto: FileId) -> Option<LogIndex> {
+        let count = self.slots.partition_point(|slot| slot.key.file <= upto) as u64;
+        let last = (count > 0).then(|| self.first + count - 1);
+        let held = self.held.iter().filter(|(_, file)| *file <= upto);
+        held.map(|(index, _)| *index).chain(last).max().map(LogIndex)
+    }
+
     /// The first file that a replay needs for this group.
     pub(crate) fn needed_from(&self) -> Option<FileId> {
         let first = self.slots.front().map(|slot| slot.key.file);
@@ -320,5 +328,25 @@ mod tests {
         table.saved(LogIndex(4));
         table.purge(id(4));
         assert_eq!(table.needed_from(), None);
+    }
+
+    #[test]
+    fn what_has_to_be_purged_for_files_to_go_counts_what_was_replaced() {
+        let mut table = EntryTable::default();
+        for (index, file) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
+            table.put(index, slot(file));
+        }
+        let last = |table: &EntryTable, file| table.last_upto(FileId(file)).map(|index| index.0);
+        assert_eq!(
+            [0, 1, 2, 9].map(|file| last(&table, file)),
+            [None, Some(2), Some(3), Some(4)]
+        );
+        table.put(2, slot(4));
+        assert_eq!([1, 2, 3].map(|file| last(&table, file)), [Some(2), Some(3), Some(4)]);
+        table.put(3, slot(4));
+        table.purge(id(3));
+        assert_eq!(last(&table, 1), Some(2), "in no checkpoint yet");
+        table.saved(LogIndex(3));
+        assert_eq!([1, 2, 3].map(|file| last(&table, file)), [None, None, Some(4)]);
     }
 }

@@ -200,6 +200,16 @@ pub enum ReadError {
         /// The sequence.
         seq: Seq,
     },
+    /// The record was erased. Its place is taken, and its bytes are gone or are going.
+    #[error("group {group}: record {seq} of stream {stream} was erased")]
+    Erased {
+        /// The group.
+        group: GroupId,
+        /// The stream.
+        stream: StreamId,
+        /// The sequence.
+        seq: Seq,
+    },
     /// The log has no such entry.
     #[error("group {group} has no entry {index}")]
     NoEntry {

@@ -6,7 +6,8 @@
 //!
 //! On disk, all records go that the checkpoint refers to: its files stay until the export is dropped, also if everything
 //! was freed meanwhile. In memory mode what was freed since the checkpoint is gone. Empty records take its place, as the
-//! entries after the checkpoint, which the other node has yet to apply, free them there too; it never reads them.
+//! entries after the checkpoint, which the other node has yet to apply, free them there too; it never reads them. They take
+//! the place of records that are erased as well, in both modes: whose bytes do not leave this node.
 //!
 //! Runs come in the order in which the records lie on the device, so that each frame is read once, however many streams
 //! have records in it. Within one call they are sorted by stream, and what follows each other is joined.
@@ -18,14 +19,12 @@ use bytes::{Bytes, BytesMut};
 
 use crate::checkpoint::{format, read_whole};
 use crate::error::ReadError;
+use crate::frame::Kind;
 use crate::group::GroupLog;
-use crate::index::{Row, StreamRows, record_bytes};
+use crate::index::{ERASED_RECORD, Erasures, Row, StreamIndex, record_bytes, without};
 use crate::log::{Disk, Store};
 use crate::store::{FrameError, MemoryFrames, Name, Pins};
 use crate::types::{Checkpoint, EntryId, FrameKey};
-
-/// What stands for a record that is gone: its length, which is none.
-const EMPTY_RECORD: [u8; 4] = [0; 4];
 
 /// Consecutive records of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +52,8 @@ pub struct Export {
     log: GroupLog,
     checkpoint: Checkpoint,
     rows: vec::IntoIter<(StreamId, Row)>,
+    /// Of the checkpoint.
+    erasures: Erasures,
     left_bytes: u64,
     /// The last frame that was read: the next row may be in it.
     frame: Option<(FrameKey, Bytes)>,
@@ -68,29 +69,33 @@ impl GroupLog {
         let Some(checkpoint) = saved.newest() else {
             return Ok(None);
         };
-        let (rows, pins) = match (&self.plane().store, saved.file) {
+        let (rows, erasures, pins) = match (&self.plane().store, saved.file) {
             (Store::Disk(disk), Some((name, _))) => {
                 // Before the lock is released: until then the checkpoint keeps its files.
                 let pins = disk.frames.accounts.pin(saved.files.clone());
                 drop(saved);
-                let mut rows = read_rows(disk, name, &checkpoint)?;
+                let index = read_index(disk, name, &checkpoint)?;
+                let streams = index.streams();
+                let flat = streams.flat_map(|(stream, rows)| rows.iter().map(move |row| (stream, *row)));
+                let mut rows: Vec<(StreamId, Row)> = flat.collect();
                 rows.sort_unstable_by_key(|(_, row)| (row.key(), row.at));
-                (rows, Some(pins))
+                (rows, index.erasures, Some(pins))
             }
-            (Store::Memory(_) | Store::Disk(_), _) => (saved.rows.iter().collect(), None),
+            (Store::Memory(_) | Store::Disk(_), _) => (saved.rows.iter().collect(), saved.rows.erasures.clone(), None),
         };
         Ok(Some(Export {
             log: self.clone(),
             checkpoint,
             left_bytes: rows.iter().map(|(_, row)| u64::from(row.bytes)).sum(),
             rows: rows.into_iter(),
+            erasures,
             frame: None,
             pins,
         }))
     }
 }
 
-fn read_rows(disk: &Disk, name: Name, checkpoint: &Checkpoint) -> Result<Vec<(StreamId, Row)>, ReadError> {
+fn read_index(disk: &Disk, name: Name, checkpoint: &Checkpoint) -> Result<StreamIndex, ReadError> {
     let file = disk.dir.join(name.to_string());
     let io_error = |source| ReadError::Io {
         file: file.clone(),
@@ -102,14 +107,13 @@ fn read_rows(disk: &Disk, name: Name, checkpoint: &Checkpoint) -> Result<Vec<(St
         why,
     };
     let handle = disk.files.open(&file).map_err(io_error)?;
-    let (_, payload) = read_whole(&handle, checkpoint.applied.index.0).map_err(|error| match error {
+    let frame = read_whole(&handle, checkpoint.applied.index.0).map_err(|error| match error {
         FrameError::Io(source) => io_error(source),
         FrameError::Fault(fault) => damaged(fault.text()),
     })?;
-    let contents =
-        format::decode(&payload).map_err(|_| damaged("the parts of the checkpoint contradict each other"))?;
-    let flat = |(stream, rows): (StreamId, StreamRows)| rows.iter().map(|row| (stream, *row)).collect::<Vec<_>>();
-    Ok(contents.streams.into_iter().flat_map(flat).collect())
+    let contents = format::decode(&frame.payload, frame.kind == Kind::ErasingCheckpoint)
+        .map_err(|_| damaged("the parts of the checkpoint contradict each other"))?;
+    Ok(contents.index)
 }
 
 impl Export {
@@ -181,14 +185,21 @@ impl Export {
         if body.len() < start + row.bytes as usize {
             return Err(disk.frames.damaged(row.key(), "it is shorter than its records"));
         }
-        Ok(body.slice(start..start + row.bytes as usize))
+        let records = body.slice(start..start + row.bytes as usize);
+        let erased = self.erasures.marked(stream, row.first, row.end());
+        if erased.is_empty() {
+            return Ok(records);
+        }
+        let rest = without(&records, row.first, &erased);
+        let rest = rest.map_err(|_| disk.frames.damaged(row.key(), "its records do not fit their index"))?;
+        Ok(rest.into())
     }
 
     /// In memory mode, what is still there of the records that a row of the checkpoint had, and empty ones for the rest.
     fn held(&self, memory: &MemoryFrames, stream: StreamId, row: &Row) -> Result<Bytes, ReadError> {
         let index = self.log.group.index.read();
         let mut out = BytesMut::with_capacity(row.bytes as usize);
-        let fill = |out: &mut BytesMut, count: u64| (0..count).for_each(|_| out.extend_from_slice(&EMPTY_RECORD));
+        let fill = |out: &mut BytesMut, count: u64| (0..count).for_each(|_| out.extend_from_slice(&ERASED_RECORD));
         let mut seq = row.first;
         for now in index
             .rows_from(stream, row.first)
@@ -203,7 +214,9 @@ impl Export {
             };
             let body = memory.body(now.key()).ok_or_else(damaged)?;
             let part = part(now, &body, row).map_err(|_| damaged())?;
-            out.extend_from_slice(part);
+            let from = now.first.max(row.first);
+            let erased = index.erasures.marked(stream, from, row.end());
+            out.extend_from_slice(&without(part, from, &erased).map_err(|_| damaged())?);
             seq = now.end().min(row.end());
         }
         fill(&mut out, row.end() - seq);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  3  magic, "BqF"
-//!  3  1  version of the format, 2; what version 1 wrote is still read
+//!  3  1  version of the format, 2 or 3; what version 1 wrote is still read
 //!  4  1  kind
 //!  5  3  zero
 //!  8  4  length of the payload
@@ -23,7 +23,8 @@
 //! mark lies beyond that place proves that the place had been synced once.
 //!
 //! Version 2 differs in the payloads of [`Kind::Start`], in what the places in [`Kind::Checkpoint`] promise, and in the
-//! kinds from [`Kind::Reserved`] on.
+//! kinds from [`Kind::Reserved`] on. Version 3 has [`Kind::ErasingCheckpoint`]; everything else is written as version 2, so that an
+//! earlier program reads a log in which nothing was erased lately.
 //!
 //! A later version keeps this header and its checksum, so that an earlier program can tell a frame that it does not know from
 //! one that is torn.
@@ -43,7 +44,9 @@ pub(crate) const ALIGNMENT: usize = 8;
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 const MAGIC: [u8; 3] = *b"BqF";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// What most frames are of.
+const VERSION_2: u8 = 2;
 /// The first version.
 pub(crate) const VERSION_1: u8 = 1;
 const CRC_AT: usize = 12;
@@ -76,6 +79,8 @@ pub(crate) enum Kind {
     Mark = 11,
     /// A start of the log has found the end of the file here, and cuts it off.
     End = 12,
+    /// All of a checkpoint, with erasures.
+    ErasingCheckpoint = 13,
 }
 
 impl Kind {
@@ -93,9 +98,17 @@ impl Kind {
             Self::Reserved,
             Self::Mark,
             Self::End,
+            Self::ErasingCheckpoint,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == value)
+    }
+
+    fn version(self) -> u8 {
+        match self {
+            Self::ErasingCheckpoint => VERSION,
+            _ => VERSION_2,
+        }
     }
 }
 
@@ -158,7 +171,7 @@ pub(crate) fn frame_bytes(payload_bytes: usize) -> usize {
 pub(crate) fn encode(header: &Header, payload_bytes: u32, payload_crc: u32) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..3].copy_from_slice(&MAGIC);
-    out[3] = VERSION;
+    out[3] = header.kind.version();
     out[4] = header.kind as u8;
     out[8..12].copy_from_slice(&payload_bytes.to_le_bytes());
     out[16..24].copy_from_slice(&header.file.to_le_bytes());

@@ -13,9 +13,13 @@
 //! - A full device takes away the next file, never the current one: [`Log::space`] turns to [`Space::Full`] while there is
 //!   still room for entries that free something.
 //! - A file goes when no row, no durable checkpoint and no replay needs it.
+//! - Nothing is written to a file any more that may have bytes of an erased record, and none is recycled ([`erasing`]).
 //!
 //! A group that is to have the state of another node gets it as that node's newest checkpoint with its records
 //! ([`GroupLog::export`], [`GroupLog::begin_install`]).
+//!
+//! A record can be erased while its neighbours stay ([`boltq_core::StorageEffect::Erased`]). It cannot be read from then on, and the
+//! log says when its bytes are in no file any more, and what has to be done for that ([`GroupLog::erasures`]).
 //!
 //! The log knows nothing of queues or of Raft's rules; it does not look into entries, except to step over records.
 //!
@@ -30,6 +34,7 @@ mod clock;
 mod compaction;
 mod config;
 mod entries;
+mod erasing;
 mod error;
 mod export;
 pub mod files;
@@ -51,6 +56,7 @@ mod wal;
 
 pub use checkpoint::Capture;
 pub use config::{ENTRY_BYTES_MAX, LogConfig, Storage, SyncPolicy, WAL_FILE_BYTES_MAX, WAL_FILE_BYTES_MIN};
+pub use erasing::ErasureProgress;
 pub use error::{AppendError, CheckpointError, ConfigError, Failure, InstallError, OpenError, PlaceError, ReadError};
 pub use export::{Export, ExportedRun};
 pub use files::{FileLayer, OsFiles};

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::compaction::Compaction;
 use crate::config::{LogConfig, Storage};
+use crate::erasing::Erasing;
 use crate::error::{Failure, OpenError, ReadError};
 use crate::files::{DirLock, FileLayer};
 use crate::group::{Group, GroupLog};
@@ -31,6 +32,7 @@ pub(crate) struct Disk {
     pub(crate) frames: Arc<DiskFrames>,
     pub(crate) spare_bytes: Arc<AtomicU64>,
     pub(crate) compaction: Arc<Compaction>,
+    pub(crate) erasing: Arc<Erasing>,
     pub(crate) users: Arc<Users>,
 }
 
@@ -112,6 +114,7 @@ impl Owner {
         }
         if let Store::Disk(disk) = &self.plane.store {
             disk.users.close();
+            disk.erasing.close();
         }
         drop(running.lock);
     }
@@ -120,7 +123,10 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         match &self.plane.store {
-            Store::Disk(disk) if disk.wal.abandon_if_stepped() => disk.compaction.close(),
+            Store::Disk(disk) if disk.wal.abandon_if_stepped() => {
+                disk.compaction.close();
+                disk.erasing.close();
+            }
             Store::Disk(_) | Store::Memory(_) => self.close(),
         }
     }
@@ -216,7 +222,10 @@ impl Log {
         let plane = &self.owner.plane;
         let mut usage = Usage::default();
         for group in plane.groups.lock().values() {
-            usage.rows += group.index.read().len();
+            let index = group.index.read();
+            usage.rows += index.len();
+            usage.erasures += index.erasures.pending().len();
+            drop(index);
             if let Some(bytes) = group.saved.lock().file_bytes() {
                 usage.checkpoint_bytes += bytes;
                 usage.files += 1;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::entries::Slot;
 use crate::error::{PlaceError, ReadError};
 use crate::group::GroupLog;
-use crate::index::{Row, StreamIndex, split};
+use crate::index::{Erasure, NotPlaced, Row, StreamIndex, split};
 use crate::log::Store;
 use crate::store::Changes;
 
@@ -65,6 +65,16 @@ impl GroupLog {
                             count,
                         })
                 }
+                StorageEffect::Erased { stream, seq } => {
+                    self.erase(stream, seq, &mut rows, &mut changes)
+                        .map_err(|_| PlaceError::NotPlaced {
+                            group: self.group.id,
+                            index,
+                            stream,
+                            first: seq,
+                            count: 1,
+                        })
+                }
             };
             if outcome.is_err() {
                 break;
@@ -119,6 +129,28 @@ impl GroupLog {
             memory.placed(stream, &new);
         }
         rows.push(stream, new, row_bytes, changes);
+        Ok(())
+    }
+
+    /// Under the lock of the index: what reads rows later finds the record erased, and what has read them before has a file that
+    /// is up to the last one there is.
+    fn erase(
+        &self,
+        stream: StreamId,
+        seq: Seq,
+        rows: &mut StreamIndex,
+        changes: &mut Changes,
+    ) -> Result<(), NotPlaced> {
+        let key = rows.erase(stream, seq, changes)?;
+        if let Store::Disk(disk) = &self.plane().store {
+            disk.frames.cache.forget(key);
+            let upto = disk.wal.begin_erasure();
+            rows.erasures.begin(Erasure {
+                record: Some((stream, seq.0)),
+                wal_upto: upto,
+                segments_upto: upto,
+            });
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::error::ReadError;
 use crate::group::GroupLog;
-use crate::index::{Row, record_bytes};
+use crate::index::{Row, is_erased, record_bytes};
 use crate::log::Store;
 use crate::types::{FrameKey, ReadMode};
 
@@ -37,7 +37,7 @@ impl GroupLog {
     /// `false`: something would have to come from the device, and `mode` does not want that; nothing was appended.
     ///
     /// # Errors
-    /// A record was freed or never placed, or cannot be read; nothing was appended.
+    /// A record was freed or erased or never placed, or cannot be read; nothing was appended.
     pub fn read(&self, places: &[(StreamId, Seq)], mode: ReadMode, out: &mut Vec<Bytes>) -> Result<bool, ReadError> {
         let start = out.len();
         let outcome = self.try_read(places, mode, out);
@@ -54,7 +54,7 @@ impl GroupLog {
     /// `false`: something would have to come from the device, and `mode` does not want that; nothing was appended.
     ///
     /// # Errors
-    /// The first record was freed or never placed, or cannot be read; nothing was appended.
+    /// The first record was freed or erased or never placed, or cannot be read; nothing was appended.
     pub fn read_first(
         &self,
         places: &[(StreamId, Seq)],
@@ -114,7 +114,7 @@ impl GroupLog {
         let rows = self.find_first(places)?;
         match places.get(rows.len()) {
             None => Ok(rows),
-            Some(missing) => Err(self.no_record(*missing)),
+            Some(missing) => Err(self.missing(*missing)),
         }
     }
 
@@ -132,10 +132,33 @@ impl GroupLog {
                     None => break,
                 },
             };
+            if index.erasures.is_marked(*stream, seq.0) {
+                if rows.is_empty() {
+                    return Err(self.erased((*stream, *seq)));
+                }
+                break;
+            }
             last = Some((*stream, row));
             rows.push(row);
         }
         Ok(rows)
+    }
+
+    /// Why there is nothing to be read.
+    fn missing(&self, (stream, seq): (StreamId, Seq)) -> ReadError {
+        if self.group.index.read().erasures.is_marked(stream, seq.0) {
+            self.erased((stream, seq))
+        } else {
+            self.no_record((stream, seq))
+        }
+    }
+
+    fn erased(&self, (stream, seq): (StreamId, Seq)) -> ReadError {
+        ReadError::Erased {
+            group: self.group.id,
+            stream,
+            seq,
+        }
     }
 
     fn no_record(&self, (stream, seq): (StreamId, Seq)) -> ReadError {
@@ -158,7 +181,7 @@ impl GroupLog {
         let mut frames = Frames::new(store, mode);
         let mut cursor: Option<Cursor> = None;
         let mut bytes = 0usize;
-        for ((_, seq), row) in places.iter().zip(rows) {
+        for ((stream, seq), row) in places.iter().zip(rows) {
             let Some(body) = frames.body(row.key())? else {
                 return Ok(false);
             };
@@ -168,6 +191,9 @@ impl GroupLog {
             };
             let misfit = || store.damaged(row.key(), "the records in it do not fit their index");
             let (record, next) = at.take(seq.0, &body).ok_or_else(misfit)?;
+            if is_erased(&record) {
+                return Err(self.erased((*stream, *seq)));
+            }
             bytes = bytes.saturating_add(record.len());
             let over = bytes > bounds.record_bytes || frames.held_bytes > bounds.frame_bytes;
             if over && cursor.is_some() {

@@ -82,6 +82,8 @@ pub struct Usage {
     pub unwritten_bytes: u64,
     /// Rows of the stream index.
     pub rows: usize,
+    /// Records that were erased, and whose bytes may still be in files.
+    pub erasures: usize,
     /// Bytes of records that rows point to, freed ones of a row that is in use included.
     pub live_bytes: u64,
 }

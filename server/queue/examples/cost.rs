@@ -110,7 +110,12 @@ fn delayed() {
         published.as_secs_f64() * 1e9 / DELAYED as f64
     );
     let start = std::time::Instant::now();
-    let state = plane.machine().snapshot();
+    let captured = plane.machine().capture();
+    println!("capture       {:>8.2} ms", start.elapsed().as_secs_f64() * 1e3);
+    let start = std::time::Instant::now();
+    let mut state = BytesMut::new();
+    captured.write(&mut state);
+    drop(captured);
     println!(
         "write a state {:>8.1} ms, {} bytes",
         start.elapsed().as_secs_f64() * 1e3,

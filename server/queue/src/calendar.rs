@@ -32,9 +32,9 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// When the next chunk has to be looked at.
-    pub(crate) fn first(&self) -> Option<Millis> {
-        self.by_time.first().map(|(at, _)| *at)
+    /// When the next chunk has to be looked at, and which.
+    pub(crate) fn first(&self) -> Option<(Millis, ChunkKey)> {
+        self.by_time.first().copied()
     }
 
     /// Has a chunk looked at not later than at this time.
@@ -92,25 +92,13 @@ impl Calendar {
         }
     }
 
-    /// Takes the entry of the chunk that is to be looked at first, if that is not behind `until`.
-    pub(crate) fn take_first(&mut self, until: (Millis, ChunkKey)) -> Option<(Millis, ChunkKey)> {
-        let (at, key) = *self.by_time.first().filter(|first| **first <= until)?;
+    /// Takes the entry of the chunk that is to be looked at first, if its time has come.
+    pub(crate) fn take_first(&mut self, now: Millis) -> Option<(Millis, ChunkKey)> {
+        let (at, key) = self.first().filter(|(at, _)| *at <= now)?;
         self.by_time.remove(&(at, key));
         self.times.remove(&key);
         Some((at, key))
     }
-
-    /// How far one can go if only the first `max` chunks are to be looked at, and not beyond `now`: to a time, and among the
-    /// messages of that time to a chunk. What is due until then is in these chunks.
-    pub(crate) fn reach(&self, max: usize, now: Millis) -> (Millis, ChunkKey) {
-        let last = self.by_time.iter().nth(max.saturating_sub(1)).copied();
-        last.map_or(everything(now), |last| last.min(everything(now)))
-    }
-}
-
-/// As far as one can go at `now`.
-pub(crate) fn everything(now: Millis) -> (Millis, ChunkKey) {
-    (now, (StreamId(u64::MAX), u64::MAX))
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl Dispatch {
         let mut runs = Vec::new();
         let began = self.began;
         // Otherwise all that was due then has been woken.
-        let some_sleep = self.dues.first().is_some_and(|at| at <= began);
+        let some_sleep = self.next_due().is_some_and(|at| at <= began);
         let (Some(queue), Some(state)) = (machine.queue_at(id), self.queues.get_mut(id.0 as usize)) else {
             return runs;
         };

@@ -12,6 +12,7 @@ use boltq_core::{Millis, StorageEffect, StreamId};
 
 use crate::calendar::Calendar;
 use crate::due::Due;
+use crate::gathered::Gathered;
 use crate::leases::Leases;
 use crate::machine::{Machine, Queue};
 use crate::notes::Notes;
@@ -34,6 +35,8 @@ pub(crate) struct Dispatch {
     pub(crate) alarms: BTreeSet<(Millis, Place)>,
     /// When messages that sleep are due.
     pub(crate) dues: Calendar,
+    /// Those of them that are due and were seen.
+    pub(crate) gathered: Gathered,
     /// When messages expire that are neither leased nor held for a command.
     pub(crate) expiries: Calendar,
     pub(crate) notes: Notes,
@@ -54,6 +57,7 @@ impl Dispatch {
             leases: Leases::new(next),
             alarms: BTreeSet::new(),
             dues: Calendar::default(),
+            gathered: Gathered::default(),
             expiries: Calendar::default(),
             notes: Notes::default(),
             singles: Singles::default(),
@@ -112,6 +116,12 @@ impl Dispatch {
             delayed.sleeping.insert(open);
         }
         self.dues.arm_unseen(stream_id(id, DELAYED), &queue.due);
+    }
+
+    /// When something that sleeps is or was due, at the earliest.
+    pub(crate) fn next_due(&self) -> Option<Millis> {
+        let firsts = [self.dues.first(), self.gathered.first()];
+        firsts.into_iter().flatten().map(|(at, _)| at).min()
     }
 
     /// Lets messages sleep that are not due.
@@ -270,6 +280,7 @@ impl Dispatch {
                 StorageEffect::Freed { stream, first, count } => {
                     self.freed(machine, stream, &(first.0..first.0 + count));
                 }
+                StorageEffect::Erased { stream, seq } => self.freed(machine, stream, &(seq.0..seq.0 + 1)),
             }
         }
         for effect in effects {

@@ -29,6 +29,7 @@ impl Dispatch {
     /// waits for a time has an alarm.
     pub(crate) fn check(&self, machine: &Machine) {
         self.check_calendars(machine);
+        self.gathered.check();
         let leased = self.leases.check();
         let mut leased_here = 0;
         for (index, queue) in machine.queues.numbered() {
@@ -95,7 +96,8 @@ impl Dispatch {
         if delayed.is_some_and(|delayed| delayed.sleeping.contains(seq)) {
             let due = queue.due.get(seq).unwrap().at();
             let looked_at = self.dues.get((place.stream, chunk_of(seq)));
-            assert!(looked_at.is_some_and(|at| at <= due), "{place:?}");
+            let gathered = self.gathered.has(due, place);
+            assert!(gathered || looked_at.is_some_and(|at| at <= due), "{place:?}");
         }
         let held = self.leases.get(place).is_some() || state.holds(lane).is_some_and(|holds| holds.settling(seq));
         if let Some(expires) = window.expires.get(seq).filter(|_| !held) {

@@ -32,6 +32,7 @@ mod dispatch;
 #[cfg(test)]
 mod dispatch_check;
 mod due;
+mod gathered;
 mod lane;
 mod leases;
 mod lending;
@@ -79,3 +80,4 @@ pub use routing::{
 };
 pub use scheduling::{Listing, ScheduleError, Scheduled};
 pub use settings::Settings;
+pub use snapshot::Captured;

@@ -23,7 +23,7 @@ use crate::publishing::{Batch, Expiry, offset_of, single_record};
 use crate::routing::Routing;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
-use crate::snapshot;
+use crate::snapshot::{self, Captured};
 use crate::timetable::Timetable;
 use crate::window::Window;
 
@@ -177,9 +177,10 @@ impl Machine {
         self.names.iter().map(|(name, id)| (&**name, *id))
     }
 
-    /// Appends what [`StateMachine::snapshot`] returns.
-    pub fn write_snapshot(&self, out: &mut BytesMut) {
-        snapshot::write(self, out);
+    /// The state of this moment, quickly: it writes what [`StateMachine::snapshot`] returns, whatever becomes of the machine.
+    #[must_use]
+    pub fn capture(&self) -> Captured {
+        snapshot::capture(self)
     }
 
     /// Those whose names are behind this one.
@@ -287,7 +288,7 @@ impl StateMachine for Machine {
 
     fn snapshot(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
-        self.write_snapshot(&mut out);
+        self.capture().write(&mut out);
         out.into()
     }
 

@@ -259,7 +259,7 @@ impl Plane {
     pub fn next_tick(&self) -> Option<Millis> {
         let dispatch = self.dispatch.as_ref()?;
         let alarm = dispatch.alarms.first().map(|(at, _)| *at);
-        let others = [dispatch.dues.first(), dispatch.leases.first_end()];
+        let others = [dispatch.next_due(), dispatch.leases.first_end()];
         alarm.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -274,7 +274,7 @@ impl Plane {
     /// When the next [`Plane::claim_expired`] has something to do, as far as is known now.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Millis> {
-        self.dispatch.as_ref()?.expiries.first()
+        self.dispatch.as_ref()?.expiries.first().map(|(at, _)| at)
     }
 
     /// When a message expires; none if it does not, or is done.
@@ -377,7 +377,9 @@ impl Plane {
     /// Alarms that are set, whether they still mean something or not.
     pub(crate) fn alarm_count(&self) -> usize {
         let dispatch = self.dispatch.as_ref();
-        dispatch.map_or(0, |dispatch| dispatch.alarms.len() + dispatch.dues.check())
+        dispatch.map_or(0, |dispatch| {
+            dispatch.alarms.len() + dispatch.dues.check() + dispatch.gathered.len()
+        })
     }
 
     pub(crate) fn check(&self) {

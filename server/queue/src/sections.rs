@@ -9,20 +9,20 @@
 
 use boltq_core::DecodeError;
 use boltq_core::codec::Reader;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::machine::Machine;
 use crate::managing::snapshot as managing;
 use crate::once;
 use crate::ordering;
-use crate::snapshot::check;
+use crate::snapshot::{Parts, check};
 use crate::times;
 
 /// One part: how it is told from others, and how it is written and read.
 struct Section {
     tag: u8,
     is_empty: fn(&Machine) -> bool,
-    write: fn(&Machine, &mut BytesMut),
+    write: fn(&Machine, &mut Parts),
     read: fn(&mut Machine, &mut Reader<'_>) -> Result<(), DecodeError>,
 }
 
@@ -31,7 +31,7 @@ const SECTIONS: &[Section] = &[
     Section {
         tag: 1,
         is_empty: managing::is_unmanaged,
-        write: managing::write,
+        write: |machine, parts| managing::write(machine, parts.bytes()),
         read: managing::read,
     },
     Section {
@@ -49,7 +49,7 @@ const SECTIONS: &[Section] = &[
     Section {
         tag: 4,
         is_empty: once::is_empty,
-        write: once::write_section,
+        write: |machine, parts| once::write_section(machine, parts.bytes()),
         read: once::read_section,
     },
 ];
@@ -63,18 +63,12 @@ pub(crate) fn are_empty(machine: &Machine) -> bool {
     there(machine).next().is_none()
 }
 
-pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
-    out.put_u8(u8::try_from(there(machine).count()).unwrap_or(u8::MAX));
+pub(crate) fn write(machine: &Machine, parts: &mut Parts) {
+    let count = u8::try_from(there(machine).count()).unwrap_or(u8::MAX);
+    parts.bytes().put_u8(count);
     for section in there(machine) {
-        out.put_u8(section.tag);
-        // Its length is known afterwards. What is written elsewhere first would be there twice.
-        let length_at = out.len();
-        out.put_u32_le(0);
-        (section.write)(machine, out);
-        let length = u32::try_from(out.len() - length_at - 4).unwrap_or(u32::MAX);
-        if let Some(field) = out.get_mut(length_at..length_at + 4) {
-            field.copy_from_slice(&length.to_le_bytes());
-        }
+        parts.bytes().put_u8(section.tag);
+        parts.sized(|parts| (section.write)(machine, parts));
     }
 }
 

@@ -12,11 +12,11 @@
 
 use boltq_core::codec::{self, Reader};
 use boltq_core::{DecodeError, StreamId};
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::machine::{Machine, Queue};
 use crate::place::{DELAYED, QueueId, STREAMS, stream_id, stream_of};
-use crate::snapshot::check;
+use crate::snapshot::{Parts, check};
 use crate::timetable::Timetable;
 
 const WHAT: &str = "times of messages";
@@ -24,8 +24,6 @@ const DUE: u8 = 0;
 const EXPIRES: u8 = 1;
 /// Stream, what, number of chunks.
 const TABLE_BYTES_MIN: usize = 8 + 1 + 4;
-/// About what a time takes, for room to be made at once.
-const TIME_BYTES: usize = 6;
 
 /// The timetables of a queue that have something in them: stream, what, and how it is written.
 fn tables(queue: &Queue) -> impl Iterator<Item = (usize, u8)> + '_ {
@@ -42,26 +40,18 @@ pub(crate) fn are_empty(machine: &Machine) -> bool {
     machine.queues.iter().all(|queue| tables(queue).next().is_none())
 }
 
-/// About the bytes that [`write`] appends.
-pub(crate) fn bytes_about(machine: &Machine) -> usize {
-    let windows = machine.queues.iter().flat_map(|queue| queue.windows.iter().flatten());
-    let expires: u64 = windows.map(|window| window.expires.len()).sum();
-    let due: u64 = machine.queues.iter().map(|queue| queue.due.len()).sum();
-    usize::try_from(due + expires).unwrap_or(0).saturating_mul(TIME_BYTES)
-}
-
-pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
+pub(crate) fn write(machine: &Machine, parts: &mut Parts) {
     let count = machine.queues.iter().flat_map(tables).count();
-    codec::put_len(out, count);
+    codec::put_len(parts.bytes(), count);
     for (number, queue) in machine.queues.numbered() {
         // Numbers are those of queues.
         let id = QueueId(u32::try_from(number).unwrap_or(u32::MAX));
         for (lane, what) in tables(queue) {
-            out.put_u64_le(stream_id(id, lane).0);
-            out.put_u8(what);
+            parts.bytes().put_u64_le(stream_id(id, lane).0);
+            parts.bytes().put_u8(what);
             match (what, queue.window(lane)) {
-                (EXPIRES, Some(window)) => window.expires.write(out),
-                _ => queue.due.write(out),
+                (EXPIRES, Some(window)) => parts.expires(&window.expires),
+                _ => parts.due(&queue.due),
             }
         }
     }

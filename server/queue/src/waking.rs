@@ -1,16 +1,16 @@
 //! What time brings: delays and backoffs that end, leases that end, and messages that expire.
 //!
 //! Each turn is bounded, by the messages that it moves and by the times that it looks at, so that others have theirs in between.
-//! Messages that are due become ready in the order of their due times also over several turns: a turn goes as far as it can
-//! reach, and no message becomes ready that is due later. So it is too when a leader begins and millions are due.
+//! Messages that are due become ready in the order of their due times also over several turns, see [`crate::gathered`]. So it is
+//! too when a leader begins and millions are due.
 
 use boltq_core::Millis;
 
-use crate::calendar::{ChunkKey, everything};
+use crate::calendar::ChunkKey;
 use crate::delivery::Claim;
 use crate::dispatch::Dispatch;
 use crate::machine::Machine;
-use crate::place::{DELAYED, Place};
+use crate::place::{DELAYED, Place, stream_of};
 use crate::timetable::{Slot, chunk_of};
 
 /// Messages that one turn wakes, where nobody says another number.
@@ -18,8 +18,8 @@ pub(crate) const TURN_MESSAGES: usize = 1_000;
 /// Chunks of times that one turn looks at: half a million messages, which takes a millisecond if few of them have their time now. Tests
 /// come upon the limit with few.
 pub(crate) const TURN_CHUNKS: usize = if cfg!(test) { 24 } else { 512 };
-/// Chunks of due times of which one portion of a turn is made: up to 16 thousand messages, which are sorted.
-const PORTION_CHUNKS: usize = 16;
+/// Messages that one turn gathers before it ends, which takes some milliseconds; the last chunk may have a thousand more.
+const TURN_GATHERED: usize = 4_096;
 
 impl Dispatch {
     /// Wakes what is due or out of backoff, and claims what was leased for too long; at most `max` of each.
@@ -38,11 +38,20 @@ impl Dispatch {
             self.alarms.remove(&(at, place));
             self.ring(machine, place, now);
         }
-        let (mut woken, mut chunks) = (0, TURN_CHUNKS);
-        while woken < max && chunks > 0 && self.dues.first().is_some_and(|at| at <= now) {
-            let portion = chunks.min(PORTION_CHUNKS);
-            woken += self.wake_portion(machine, now, portion, max - woken);
-            chunks -= portion;
+        let (mut woken, mut chunks, mut gathered) = (0, 0, 0);
+        while woken < max {
+            let chunk = self.dues.first().filter(|(at, _)| *at <= now);
+            let message = self.gathered.first();
+            // Nothing in a chunk that is looked at later is due before.
+            if message.is_some_and(|message| chunk.is_none_or(|chunk| message <= chunk)) {
+                self.wake_first(machine, now);
+                woken += 1;
+            } else if chunk.is_some() && chunks < TURN_CHUNKS && gathered < TURN_GATHERED {
+                chunks += 1;
+                gathered += self.look(machine, now);
+            } else {
+                break;
+            }
         }
     }
 
@@ -63,57 +72,46 @@ impl Dispatch {
         }
     }
 
-    /// Wakes what is due of the `chunks` that come next, `max` messages at most, and returns their number.
-    fn wake_portion(&mut self, machine: &Machine, now: Millis, chunks: usize, max: usize) -> usize {
-        let until = self.dues.reach(chunks, now);
-        let mut due = Vec::new();
-        for _ in 0..chunks {
-            let Some((from, key)) = self.dues.take_first(until) else {
-                break;
-            };
-            self.find_due(machine, from, key, until, &mut due);
+    /// Makes the message ready that was gathered first, if it sleeps still. It may have been settled since, or be due at another time.
+    fn wake_first(&mut self, machine: &Machine, now: Millis) {
+        if let Some(place) = self.gathered.take_first()
+            && self.take_sleeping(place)
+        {
+            self.give_back(machine, place.stream, &(place.seq.0..place.seq.0 + 1), now);
         }
-        due.sort_unstable();
-        let woken = due.len().min(max);
-        let (first, rest) = due.split_at(woken);
-        for (_, place) in first {
-            self.take_sleeping(*place);
-            let range = place.seq.0..place.seq.0 + 1;
-            self.give_back(machine, place.stream, &range, now);
-        }
-        for (at, place) in rest {
-            self.dues.arm((place.stream, chunk_of(place.seq.0)), *at);
-        }
-        woken
     }
 
-    /// Adds the messages of a chunk that sleep and are due at `until`. None that sleeps is due before `from`.
-    fn find_due(
-        &mut self,
-        machine: &Machine,
-        from: Millis,
-        (stream, chunk): ChunkKey,
-        until: (Millis, ChunkKey),
-        found: &mut Vec<(Millis, Place)>,
-    ) {
-        let Some((queue, _, _)) = machine.stream(stream) else {
-            return;
+    /// Looks at the chunk of due times that comes next and gathers what is due. Returns the number of messages.
+    fn look(&mut self, machine: &Machine, now: Millis) -> usize {
+        let Some((from, key)) = self.dues.take_first(now) else {
+            return 0;
         };
-        let state = self.state_mut(stream);
-        let Some(delayed) = state.and_then(|(_, _, state)| state.delayed.as_ref()) else {
-            return;
+        let (stream, chunk) = key;
+        let state = stream_of(stream).and_then(|(id, _)| self.queues.get(id.0 as usize));
+        let (Some((queue, _, _)), Some(delayed)) =
+            (machine.stream(stream), state.and_then(|state| state.delayed.as_ref()))
+        else {
+            return 0;
         };
-        let mut next = Millis::MAX;
+        let until = self.gathered.until(from, now);
+        let (mut found, mut later) = (0, Millis::MAX);
         for (seq, due) in queue.due.in_chunk(chunk).filter(|(_, due)| due.at() >= from) {
-            if (due.at(), (stream, chunk)) > until {
-                next = next.min(due.at());
+            let at = due.at();
+            if at > until {
+                later = later.min(at);
             } else if delayed.sleeping.contains(seq) {
-                found.push((due.at(), Place::new(stream, seq)));
+                found += 1;
+                match self.gathered.add(at, Place::new(stream, seq)) {
+                    Some((at, place)) if (place.stream, chunk_of(place.seq.0)) == key => later = later.min(at),
+                    Some((at, place)) => self.dues.arm((place.stream, chunk_of(place.seq.0)), at),
+                    None => {}
+                }
             }
         }
-        if next < Millis::MAX {
-            self.dues.arm((stream, chunk), next);
+        if later < Millis::MAX {
+            self.dues.arm(key, later);
         }
+        found
     }
 
     fn claim_ended(&mut self, machine: &Machine, now: Millis, max: usize, timed_out: &mut Vec<Claim>) -> bool {
@@ -146,7 +144,7 @@ impl Dispatch {
             if expired.len() >= wanted {
                 return;
             }
-            let Some((at, key)) = self.expiries.take_first(everything(now)) else {
+            let Some((at, key)) = self.expiries.take_first(now) else {
                 return;
             };
             self.claim_expired_of(machine, at, key, now, wanted, expired);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use boltq_log::Space;
+use futures_util::FutureExt;
 use openraft::RaftMetrics;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::Fatal;
@@ -43,7 +44,11 @@ impl<H: GroupHandler> Inner<H> {
                     covered = applied;
                 }
             }
-            if !self.checkpoint().await {
+            if self.checkpoint().await {
+                // What was applied while it was written has counted from the one before, and said that one is due. If one is,
+                // the next entry says so again.
+                let _ = self.progress.checkpoint_due.notified().now_or_never();
+            } else {
                 tokio::time::sleep(CHECKPOINT_RETRY).await;
                 self.progress.checkpoint_due.notify_one();
             }

@@ -75,6 +75,31 @@ impl Proposal {
         }
     }
 
+    /// The commands, ended, as another node takes them: [`Proposal::from_bytes`].
+    #[must_use]
+    pub fn into_bytes(mut self) -> Bytes {
+        self.end();
+        self.bytes.freeze()
+    }
+
+    /// Commands that another node wrote, each of which `check` has to approve of.
+    ///
+    /// # Errors
+    /// They end where a command does not, or what `check` says.
+    pub fn from_bytes(bytes: &[u8], check: impl Fn(&[u8]) -> Result<(), DecodeError>) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let mut commands = 0;
+        while !reader.is_empty() {
+            check(reader.bytes("command")?)?;
+            commands += 1;
+        }
+        Ok(Self {
+            bytes: BytesMut::from(bytes),
+            commands,
+            ..Self::default()
+        })
+    }
+
     /// Number of commands.
     #[must_use]
     pub fn commands(&self) -> usize {
@@ -254,6 +279,19 @@ mod tests {
         for (offset, bytes) in read {
             assert_eq!(&data[offset as usize..offset as usize + bytes.len()], &bytes[..]);
         }
+    }
+
+    #[test]
+    fn commands_of_another_node_are_what_it_wrote_or_refused() {
+        let bytes = proposal(&[b"one", b"", b"three"]).into_bytes();
+        let read = Proposal::from_bytes(&bytes, |_| Ok(())).unwrap();
+        assert_eq!((read.commands(), read.into_bytes()), (3, bytes.clone()));
+        assert!(Proposal::from_bytes(&bytes[..bytes.len() - 1], |_| Ok(())).is_err());
+        let no_three = |command: &[u8]| match command {
+            b"three" => Err(DecodeError::Invalid { what: "x", why: "y" }),
+            _ => Ok(()),
+        };
+        assert!(Proposal::from_bytes(&bytes, no_three).is_err());
     }
 
     #[test]

@@ -35,6 +35,9 @@ const ENDED: &str = "openraft ended by itself; what it said is in the log";
 /// How long stopping waits for openraft.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
+/// Writes the state of a moment down, see [`GroupHandler::capture`].
+pub type Captured = Box<dyn FnOnce() -> Vec<u8> + Send + Sync>;
+
 /// What a plane does with the entries of its group. Calls come one at a time, from one task.
 pub trait GroupHandler: Send + Sync + 'static {
     /// The answer to one command.
@@ -50,8 +53,9 @@ pub trait GroupHandler: Send + Sync + 'static {
     /// see [`crate::Proposal::allow_joining`].
     fn share(outcome: &mut Self::Outcome, items: u32) -> Self::Outcome;
 
-    /// The state after the last entry that was applied.
-    fn snapshot(&self) -> Vec<u8>;
+    /// The state after the last entry that was applied. Nothing is applied meanwhile, so this takes what it needs, quickly; what
+    /// it returns writes it down, and is called where that may take long, while applying goes on.
+    fn capture(&self) -> Captured;
 
     /// Replaces the state by that of a snapshot.
     ///

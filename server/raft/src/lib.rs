@@ -46,7 +46,7 @@ pub use config::GroupConfig;
 pub use early::{Aftermath, Early};
 pub use entry::{Command, Commands, Joint, Proposal};
 pub use error::{ApplyError, GroupError, InSyncError, MembershipError, ProposeError, ReadError};
-pub use group::{Group, GroupHandler, GroupStatus, Role};
+pub use group::{Captured, Group, GroupHandler, GroupStatus, Role};
 pub use membership::Member;
 pub use metrics::{GroupFigures, Snapshots};
 pub use network::NoPeers;

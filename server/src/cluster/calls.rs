@@ -13,6 +13,8 @@ use crate::service::{JoinRequest, NodeStatus};
 
 /// Number of the service between nodes that takes [`Call`]s. Nodes of other versions know it; numbers are not used again.
 pub(super) const CLUSTER_CALLS: u32 = 0;
+/// That of the messaging plane: [`boltq_messaging::Streams::serve`].
+pub(super) const STREAM_CALLS: u32 = 1;
 /// A leader that is not found in this time, or does not answer, is reported as none.
 const LEADER_MAX: Duration = Duration::from_secs(10);
 /// For one attempt to have the leader do it.
@@ -209,6 +211,9 @@ impl Cluster {
     /// # Errors
     /// It is for another service, or cannot be read.
     pub async fn serve(self: Arc<Self>, service: u32, request: Bytes) -> Result<Bytes, String> {
+        if service == STREAM_CALLS {
+            return self.serve_streams(request).await;
+        }
         check_service(service)?;
         let call: Call = serde_json::from_slice(&request).map_err(|error| error.to_string())?;
         let answer = self.carry_out(&call).await;
@@ -376,7 +381,7 @@ impl Cluster {
 /// A node of a later version may have more services, and this one must not take their calls for its own.
 fn check_service(service: u32) -> Result<(), String> {
     match service {
-        CLUSTER_CALLS => Ok(()),
+        CLUSTER_CALLS | STREAM_CALLS => Ok(()),
         other => Err(format!(
             "there is no service {other} on this node; it has version {}",
             env!("CARGO_PKG_VERSION")
@@ -403,9 +408,9 @@ mod tests {
 
     #[test]
     fn only_calls_of_services_that_are_known_are_taken() {
-        assert_eq!(CLUSTER_CALLS, 0, "other nodes know it");
-        assert_eq!(check_service(CLUSTER_CALLS), Ok(()));
-        for other in [1, u32::MAX] {
+        assert_eq!((CLUSTER_CALLS, STREAM_CALLS), (0, 1), "other nodes know them");
+        assert_eq!(check_service(CLUSTER_CALLS).and(check_service(STREAM_CALLS)), Ok(()));
+        for other in [2, u32::MAX] {
             let error = check_service(other).unwrap_err();
             assert!(error.contains(&format!("no service {other} ")), "{error}");
         }

@@ -17,11 +17,13 @@ mod members;
 mod registry;
 mod status;
 mod stream;
+mod streams;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use boltq_core::{GroupId, NodeId};
+use boltq_messaging::Streams;
 use boltq_meta::{NodeInfo, Outcome, command};
 use boltq_raft::{Group, Peer, Proposal};
 use tokio::task::JoinSet;
@@ -34,6 +36,7 @@ pub use groups::{AnyGroup, FIRST_STREAM_GROUP, META_GROUP, META_NAME, QUEUE_GROU
 pub use join::{SeedPlan, somebody_has_a_cluster};
 pub use registry::MetaPlane;
 pub use stream::StreamPlane;
+pub use streams::LeaderRoute;
 
 use crate::peer::Peers;
 use crate::service::random;
@@ -52,6 +55,8 @@ pub struct Cluster {
     peers: Peers,
     addresses: Arc<Addresses>,
     departure: Departure,
+    /// Whom nodes ask that do not lead a group of the messaging plane.
+    streams: OnceLock<Streams>,
 }
 
 impl Cluster {
@@ -74,6 +79,7 @@ impl Cluster {
             peers,
             addresses,
             departure,
+            streams: OnceLock::new(),
         }
     }
 

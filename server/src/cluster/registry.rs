@@ -5,7 +5,7 @@ use std::sync::Arc;
 use boltq_core::{Applied, DecodeError, NodeId, StateMachine, Term};
 use boltq_log::EntryId;
 use boltq_meta::{NodeInfo, Outcome, Registry};
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Captured, Commands, GroupHandler};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -90,8 +90,9 @@ impl GroupHandler for MetaPlane {
         outcome.clone()
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        self.registry().snapshot()
+    fn capture(&self) -> Captured {
+        let registry = self.registry();
+        Box::new(move || registry.snapshot())
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

@@ -4,7 +4,7 @@
 
 use boltq_core::{DecodeError, Term};
 use boltq_log::EntryId;
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Captured, Commands, GroupHandler};
 
 const FORMAT: u8 = 1;
 
@@ -29,8 +29,8 @@ impl GroupHandler for StreamPlane {
 
     fn share(_outcome: &mut (), _items: u32) {}
 
-    fn snapshot(&self) -> Vec<u8> {
-        vec![FORMAT]
+    fn capture(&self) -> Captured {
+        Box::new(|| vec![FORMAT])
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

@@ -9,6 +9,7 @@ use super::cluster::ClusterConfig;
 use super::error::ConfigError;
 use super::keys as key;
 use super::layers::Settings;
+use super::messaging::MessagingConfig;
 use super::parse::{AllowedOrigin, Collector};
 use super::tls::ServerTls;
 use super::{access_keys, duration, kind::Integer};
@@ -35,6 +36,8 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Other nodes.
     pub cluster: ClusterConfig,
+    /// Topics that are read by position.
+    pub messaging: MessagingConfig,
     /// What is counted for whom.
     pub metrics: MetricsConfig,
     /// Who is told of traces.
@@ -260,6 +263,7 @@ impl Config {
                 keys: access_keys::entries(settings)?,
                 auth_failures_per_minute: number(settings, &key::SECURITY_AUTH_FAILURES_PER_MINUTE)?,
             },
+            messaging: MessagingConfig::check(settings)?,
             metrics: MetricsConfig {
                 queues_max: number(settings, &key::METRICS_QUEUES_MAX)?,
             },

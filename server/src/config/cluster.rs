@@ -111,10 +111,25 @@ impl ClusterConfig {
             stream_groups: number(settings, &key::CLUSTER_STREAM_GROUPS)?,
         };
         if enabled {
+            cluster.check_groups(settings)?;
             cluster.check_ports(settings, server)?;
             cluster.check_role(settings)?;
         }
         Ok(cluster)
+    }
+
+    /// The groups of the messaging plane are not those without a use.
+    fn check_groups(&self, settings: &Settings) -> Result<(), ConfigError> {
+        if self.stream_groups > 0 && settings.get(&key::STREAM_ENABLED)? {
+            return Err(ConfigError::Contradiction {
+                key: key::CLUSTER_STREAM_GROUPS.name,
+                value: self.stream_groups.to_string(),
+                other: key::STREAM_ENABLED.name,
+                other_value: "true".to_owned(),
+                rule: "the number of groups is that of messaging.stream.groups then",
+            });
+        }
+        Ok(())
     }
 
     fn check_ports(&self, settings: &Settings, server: &ServerConfig) -> Result<(), ConfigError> {

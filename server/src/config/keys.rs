@@ -337,6 +337,38 @@ keys! {
     CLUSTER_STREAM_GROUPS: Integer = "cluster.stream_groups", None,
         integer(0, 0, 64, "groups"),
         "Groups, each with a leader of its own, beside those of the cluster itself and of the queues.";
+    STREAM_ENABLED: Switch = "messaging.stream.enabled", Some("BOLTQ_STREAM_ENABLED"),
+        switch(false),
+        "Whether there are topics that are read by position (`boltq.stream.v1`). In a cluster, all nodes have the same; it cannot be \
+         switched on in one that was founded without.";
+    STREAM_DIR: Parsed<Option<PathBuf>> = "messaging.stream.dir", Some("BOLTQ_STREAM_DIR"),
+        text("", parse::optional_path, "a directory, created when missing"),
+        "Where the log of these topics is, if `storage.mode` is `disk`; it may be on another disk. Empty: `messaging` in \
+         `storage.data_dir`.";
+    STREAM_GROUPS: Integer = "messaging.stream.groups", None,
+        integer(8, 1, 64, "groups"),
+        "Groups that the partitions of all topics are spread over, each with a leader of its own. Decided once, for all nodes.";
+    STREAM_DEFAULT_PARTITIONS: Integer = "messaging.stream.default_partitions", None,
+        integer(16, 1, 65_536, "partitions"),
+        "Partitions of a topic that is created by its first record, or that says nothing itself.";
+    STREAM_RETENTION_AGE: Time = "messaging.stream.retention_age", Some("BOLTQ_STREAM_RETENTION_AGE"),
+        time(Duration::ZERO, Duration::ZERO, seconds(3_153_600_000)),
+        "How long records of such a topic are kept. 0s: for ever.";
+    STREAM_RETENTION_BYTES: Integer = "messaging.stream.retention_bytes", None,
+        integer(0, 0, i64::MAX, "bytes"),
+        "Bytes of records that each partition of such a topic keeps. 0: any number.";
+    STREAM_MAINTENANCE_INTERVAL: Time = "messaging.stream.maintenance_interval", None,
+        time(seconds(30), ms(100), HOUR),
+        "How often records are looked for that are not to be kept.";
+    STREAM_DEDUP_TTL: Time = "messaging.stream.dedup_ttl", None,
+        time(seconds(86_400), seconds(1), seconds(31_536_000)),
+        "How long the idempotency keys of appends are remembered.";
+    STREAM_DEDUP_MAX_KEYS: Integer = "messaging.stream.dedup_max_keys", None,
+        integer(1_000_000, 1, 1_000_000_000, "keys"),
+        "Idempotency keys of appends that each group remembers, 58 bytes of memory each. Appends with one more are refused.";
+    STREAM_CURSORS_MAX: Integer = "messaging.stream.cursors_max", None,
+        integer(10_000_000, 1, 1_000_000_000, "cursors"),
+        "Positions of readers that each group keeps, about 100 bytes of memory each. One more is refused.";
     METRICS_QUEUES_MAX: Integer = "metrics.queues_max", None,
         integer(200, 0, 1_000, "queues"),
         "Queues that have metrics of their own: those with the most messages and the most to do. All others have them together.";

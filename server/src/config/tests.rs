@@ -313,8 +313,8 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         (r#"{"server":{"grpc_port":9092}}"#, "server.grpc_port = 9092 (from "),
         (r#"{"server":{"grpc_port":9092}}"#, "a gRPC port of its own"),
         (
-            r#"{"messaging":{"stream":{"dir":"x"}}}"#,
-            "remove the key, or set messaging.stream.enabled to false",
+            r#"{"messaging":{"gateway":{"path":"/x"}}}"#,
+            "remove the key, or set messaging.gateway.enabled to false",
         ),
         (r#"{"queue":{"capacity":10}}"#, "set it to 1048576"),
         (
@@ -329,7 +329,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
         let error = refusal(text);
         assert!(error.contains(wanted), "{error}");
     }
-    for variable in [("BOLTQ_STREAM_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
+    for variable in [("BOLTQ_GATEWAY_ENABLED", "1"), ("BOLTQ_RAFT_DIR", "/raft")] {
         let error = environment(&[variable]).unwrap_err().to_string();
         assert!(error.contains(&format!("(from {})", variable.0)), "{error}");
     }
@@ -338,7 +338,7 @@ fn a_feature_that_is_missing_cannot_be_switched_on() {
 #[test]
 fn a_feature_that_is_missing_may_be_switched_off() {
     let off = r#"{"server":{"grpc_port":0},"cache":{"enabled":false,"max_keys":7},"cluster":{"rebalance":false},
-        "messaging":{"stream":{"enabled":false,"dir":"x"},"presence":{"ttl":"90s"},"identity":{"policy":null}}}"#;
+        "messaging":{"stream":{"enabled":false,"dir":"x"},"gateway":{"enabled":false,"path":"/x"},"presence":{"ttl":"90s"},"identity":{"policy":null}}}"#;
     assert!(file(off).is_ok());
     assert!(environment(&[("BOLTQ_CACHE_ENABLED", "off"), ("BOLTQ_CACHE_MAX_KEYS", "7")]).is_ok());
     assert!(environment(&[("BOLTQ_QUEUE_PLANE", "0"), ("BOLTQ_REPLICATION_FACTOR", "3")]).is_ok());

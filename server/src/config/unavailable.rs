@@ -93,27 +93,16 @@ pub(super) static FEATURES: &[Feature] = &[
         )],
     },
     Feature {
-        name: "the log for messaging",
-        switch: Some("messaging.stream.enabled"),
+        name: "another layout or durability of the log for messaging (it has what storage.* says)",
+        switch: None,
         keys: &[
-            ("messaging.stream.enabled", "false", Some("BOLTQ_STREAM_ENABLED")),
-            ("messaging.stream.dir", r#""""#, Some("BOLTQ_STREAM_DIR")),
-            ("messaging.stream.groups", "8", None),
-            ("messaging.stream.default_partitions", "16", None),
             ("messaging.stream.segment_bytes", "268435456", None),
             ("messaging.stream.index_interval", "4096", None),
-            ("messaging.stream.retention_bytes", "0", None),
-            (
-                "messaging.stream.retention_age",
-                "0",
-                Some("BOLTQ_STREAM_RETENTION_AGE"),
-            ),
             (
                 "messaging.stream.sync_on_append",
                 "null",
                 Some("BOLTQ_STREAM_SYNC_ON_APPEND"),
             ),
-            ("messaging.stream.maintenance_interval", r#""30s""#, None),
         ],
     },
     Feature {

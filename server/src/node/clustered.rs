@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use boltq_core::{GroupId, NodeId};
 use boltq_log::Log;
+use boltq_messaging::Slot;
 use boltq_meta::NodeInfo;
 use boltq_raft::{Group, GroupConfig, GroupHandler, Transport};
 use futures_util::future::{BoxFuture, select_all};
 use tokio::net::TcpListener;
 
-use super::NodeError;
 use super::ports::local;
 use super::storage::proposal_bytes_max;
+use super::{NodeError, messaging};
 use crate::clock;
 use crate::cluster::{
     Addresses, AnyGroup, Cluster, Departure, FIRST_STREAM_GROUP, META_GROUP, MetaPlane, QUEUE_GROUP, Redirected,
@@ -76,6 +77,8 @@ pub(super) struct Opening<'a> {
     pub(super) found: bool,
     pub(super) node: NodeId,
     pub(super) log: &'a Log,
+    /// None: this node has no messaging plane.
+    pub(super) messaging_log: Option<&'a Log>,
     pub(super) messaging: SocketAddr,
     pub(super) admin: SocketAddr,
     pub(super) departure: Departure,
@@ -87,7 +90,7 @@ impl Opening<'_> {
         self,
         raft: TcpListener,
         plane: Arc<QueuePlane>,
-    ) -> Result<(Group<QueuePlane>, Clustered, Option<SeedPlan>), NodeError> {
+    ) -> Result<(Group<QueuePlane>, Clustered, Vec<Slot>, Option<SeedPlan>), NodeError> {
         let config = &self.config.cluster;
         let new = self.log.group(META_GROUP).raft_state().last.is_none();
         if new && !self.found && self.log.group(QUEUE_GROUP).raft_state().last.is_some() {
@@ -107,7 +110,7 @@ impl Opening<'_> {
         let peers = Peers::start(
             raft,
             peer_config(config),
-            info_source(&me, &registry, config.stream_groups),
+            info_source(&me, &registry, self.stream_groups()),
         )
         .await?;
         let addresses = Arc::new(Addresses::new(registry.clone()));
@@ -123,19 +126,21 @@ impl Opening<'_> {
             peers.register(id, Arc::new(stream.clone()));
             streams.push(stream);
         }
-        let others = std::iter::once(&group)
-            .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) })
-            .chain(
-                streams
-                    .iter()
-                    .map(|group| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) }),
-            );
+        let slots = self.messaging_groups(&me, &transport, &peers, new).await?;
+        let any = |group: &Group<StreamPlane>| -> Arc<dyn AnyGroup> { Arc::new(group.clone()) };
+        let mut others: Vec<Arc<dyn AnyGroup>> = vec![Arc::new(group.clone())];
+        others.extend(streams.iter().map(any));
+        others.extend(
+            slots
+                .iter()
+                .map(|slot| -> Arc<dyn AnyGroup> { Arc::new(slot.group.clone()) }),
+        );
         let seeds = self.seeds(&me.admin, !new);
         let cluster = Arc::new(Cluster::new(
             me,
             meta.clone(),
             registry,
-            others.collect(),
+            others,
             (peers.clone(), addresses),
             self.departure,
         ));
@@ -154,7 +159,38 @@ impl Opening<'_> {
             peers,
             leave: config.leave_on_shutdown,
         };
-        Ok((group, clustered, seeds))
+        Ok((group, clustered, slots, seeds))
+    }
+
+    /// How many groups this node has beside those of the registry and of the queues.
+    fn stream_groups(&self) -> u16 {
+        match self.messaging_log {
+            Some(_) => self.config.messaging.groups,
+            None => self.config.cluster.stream_groups,
+        }
+    }
+
+    /// The groups of the messaging plane. They are founded with the cluster: later, more than one node might do it.
+    async fn messaging_groups(
+        &self,
+        me: &NodeInfo,
+        transport: &Arc<dyn Transport>,
+        peers: &Peers,
+        new: bool,
+    ) -> Result<Vec<Slot>, NodeError> {
+        let Some(log) = self.messaging_log else {
+            return Ok(Vec::new());
+        };
+        let mut slots = Vec::new();
+        for id in messaging::group_ids(self.config) {
+            let plane = messaging::plane(log, id);
+            let mut config = self.group_config(id, me);
+            config.found = self.found && new;
+            let group = Group::open(config, log.group(id), plane.clone(), transport.clone()).await?;
+            peers.register(id, Arc::new(group.clone()));
+            slots.push(Slot { group, plane });
+        }
+        Ok(slots)
     }
 
     async fn group<H: GroupHandler>(
@@ -164,16 +200,21 @@ impl Opening<'_> {
         handler: Arc<H>,
         transport: &Arc<dyn Transport>,
     ) -> Result<Group<H>, NodeError> {
+        let config = self.group_config(id, me);
+        Ok(Group::open(config, self.log.group(id), handler, transport.clone()).await?)
+    }
+
+    fn group_config(&self, id: GroupId, me: &NodeInfo) -> GroupConfig {
         let config = &self.config.cluster;
         let mut group = GroupConfig::new(id, self.node, clock::now);
         group.address.clone_from(&me.raft);
         group.found = self.found;
         group.proposal_bytes_max = proposal_bytes_max(self.config);
-        group.min_in_sync = if id == QUEUE_GROUP { config.min_in_sync } else { 0 };
+        group.min_in_sync = if id == META_GROUP { 0 } else { config.min_in_sync };
         group.heartbeat = config.heartbeat;
         group.checkpoint_interval_entries = config.snapshot_threshold_entries;
         group.election = (config.election_timeout_min, config.election_timeout_max);
-        Ok(Group::open(group, self.log.group(id), handler, transport.clone()).await?)
+        group
     }
 
     /// Whom to ask to be let in, or where the others are: nobody, if this node founds the cluster now, was removed, or there

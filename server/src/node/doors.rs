@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use boltq_messaging::Streams;
 use tokio::net::TcpListener;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
@@ -23,6 +24,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Behind {
     pub(super) queues: Queues,
     pub(super) kv: Kv,
+    /// None: there is no messaging plane.
+    pub(super) streams: Option<Streams>,
     pub(super) clustering: Clustering,
     pub(super) metrics: Arc<DoorMetrics>,
 }
@@ -77,7 +80,7 @@ impl Node {
         let (access, dialer) = (self.access.clone(), Dialer::new(self.tls.clone()));
         let grpc = grpc::router(
             &behind.queues.via(Via::Grpc),
-            &behind.kv,
+            (&behind.kv, behind.streams.as_ref()),
             &behind.clustering,
             health,
             (access.clone(), dialer.clone()),

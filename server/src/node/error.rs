@@ -31,6 +31,20 @@ pub enum NodeError {
     /// The node does not know who it is.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The log of the messaging plane was written with another number of groups.
+    #[error(
+        "{}: the log was written with messaging.stream.groups = {written}, which is decided once, and not {wanted}; set it back, or \
+         start on an empty directory",
+        path.display()
+    )]
+    Groups {
+        /// The directory of the log.
+        path: PathBuf,
+        /// What it was written with.
+        written: u16,
+        /// What is asked for.
+        wanted: u16,
+    },
     /// A group cannot be opened.
     #[error(transparent)]
     Group(#[from] GroupError),

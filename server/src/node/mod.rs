@@ -3,6 +3,7 @@
 mod clustered;
 mod doors;
 mod error;
+mod messaging;
 mod ports;
 mod storage;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use boltq_core::NodeId;
 use boltq_log::Log;
+use boltq_messaging::Route;
 use boltq_raft::{Group, GroupConfig, NoPeers};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 use self::clustered::{Clustered, Opening, founds};
 use self::doors::Behind;
 pub use self::error::NodeError;
+use self::messaging::Messaging;
 use self::ports::{Ports, local};
-use self::storage::{departure, open_log, proposal_bytes_max, settings};
+use self::storage::{departure, open_log, open_messaging_log, proposal_bytes_max, settings};
 use crate::access::Access;
 use crate::clock;
-use crate::cluster::QUEUE_GROUP;
+use crate::cluster::{LeaderRoute, QUEUE_GROUP};
 use crate::config::{Config, StorageMode, Values};
 use crate::doors::port::Connections;
 use crate::plane::QueuePlane;
@@ -46,6 +49,8 @@ const FAILURE_POLL: Duration = Duration::from_millis(500);
 pub struct Node {
     group: Group<QueuePlane>,
     clustered: Option<Clustered>,
+    /// None: `messaging.stream.enabled` is not set.
+    streams: Option<Messaging>,
     log: Log,
     doors: JoinSet<()>,
     tasks: JoinSet<()>,
@@ -77,11 +82,19 @@ impl Node {
         let ports = Ports::open(config).await?;
         let (messaging, admin) = (local(&ports.messaging)?, local(&ports.admin)?);
         let (log, id) = open_log(config).await?;
+        let messaging_log = open_messaging_log(config, id).await?;
         let plane = Arc::new(QueuePlane::new(settings(config), log.group(QUEUE_GROUP)));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (group, clustered) = match ports.raft {
-            None => (open_alone(config, &log, id, plane.clone()).await?, None),
+        let (group, clustered, slots) = match ports.raft {
+            None => {
+                let group = open_alone(config, &log, id, plane.clone()).await?;
+                let slots = match &messaging_log {
+                    Some(log) => messaging::open_alone(config, log, id).await?,
+                    None => Vec::new(),
+                };
+                (group, None, slots)
+            }
             Some(raft) => {
                 let dialer = Dialer::new(tls.clone());
                 let opening = Opening {
@@ -89,20 +102,31 @@ impl Node {
                     found: founds(config, &log, &dialer).await,
                     node: id,
                     log: &log,
+                    messaging_log: messaging_log.as_ref(),
                     messaging,
                     admin,
                     departure: departure(config).await?,
                     dialer,
                 };
-                let (group, clustered, seeds) = opening.open(raft, plane.clone()).await?;
+                let (group, clustered, slots, seeds) = opening.open(raft, plane.clone()).await?;
                 clustered.cluster.start(seeds, &mut tasks, &stop);
-                (group, Some(clustered))
+                (group, Some(clustered), slots)
             }
         };
+        let streams = messaging_log.map(|log| {
+            let cluster = clustered.as_ref().map(|clustered| &clustered.cluster);
+            let route = cluster.map(|cluster| -> Arc<dyn Route> { Arc::new(LeaderRoute::new(cluster)) });
+            let messaging = Messaging::new(config, log, slots, route, stop.clone());
+            if let Some(cluster) = cluster {
+                cluster.lead_streams(messaging.streams.clone());
+            }
+            messaging
+        });
         let (tracer, exporter) = traces(config)?.unzip();
         let mut node = Self {
             group,
             clustered,
+            streams,
             log,
             doors: JoinSet::new(),
             tasks,
@@ -147,6 +171,9 @@ impl Node {
             let ready = async {
                 plane.led().await;
                 queues.keyed().await;
+                if let Some(messaging) = &self.streams {
+                    messaging.streams.led().await;
+                }
             };
             tokio::time::timeout(LEAD_MAX, ready)
                 .await
@@ -159,11 +186,16 @@ impl Node {
         let kv = Kv::new(queues.clone(), config.cache.clone());
         let sweeping = kv.clone();
         self.tasks.spawn(async move { sweeping.sweep().await });
+        let streams = self.streams.as_ref().map(|messaging| messaging.streams.clone());
+        if let Some(streams) = streams.clone() {
+            self.tasks.spawn(async move { streams.maintain().await });
+        }
         self.tasks
             .spawn(expire_subscriptions(queues.clone(), config.queue.durable_expiry));
         Ok(Behind {
             queues,
             kv,
+            streams,
             clustering,
             metrics,
         })
@@ -198,6 +230,7 @@ impl Node {
             reason = log_failed(&self.log) => Some(reason),
             reason = self.group.failed() => Some(reason),
             reason = Clustered::failed(self.clustered.as_ref()) => Some(reason),
+            reason = Messaging::failed(self.streams.as_ref()) => Some(reason),
         };
         if failure.is_none()
             && let Some(clustered) = &self.clustered
@@ -217,6 +250,9 @@ impl Node {
             exporter.finish(self.flush_max).await;
         }
         self.group.checkpoint().await;
+        if let Some(messaging) = &self.streams {
+            messaging.checkpoint().await;
+        }
         self.close().await;
         Ok(())
     }
@@ -225,6 +261,9 @@ impl Node {
         self.doors.shutdown().await;
         self.tasks.shutdown().await;
         self.group.shutdown().await;
+        if let Some(messaging) = &self.streams {
+            messaging.close().await;
+        }
         if let Some(clustered) = &self.clustered {
             clustered.close().await;
         }

@@ -1,6 +1,7 @@
 //! What a node finds of its own: its log, who it is, and how it parted from its cluster. And how the configuration says that
 //! it is to be used.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,22 +23,7 @@ pub(super) async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError
     let data_dir = config.storage.data_dir.clone();
     let log_dir = data_dir.join("queue");
     let disk = config.storage.mode == StorageMode::Disk;
-    let log_config = LogConfig {
-        storage: if disk {
-            Storage::Disk { dir: log_dir.clone() }
-        } else {
-            Storage::Memory
-        },
-        sync: match config.storage.sync {
-            StorageSync::Always => SyncPolicy::Always,
-            StorageSync::Interval(every) => SyncPolicy::Interval(every),
-            StorageSync::Never => SyncPolicy::Never,
-        },
-        wal_file_bytes: config.storage.wal_file_bytes,
-        cache_bytes: config.storage.cache_bytes,
-        compaction_threshold: config.storage.compaction_threshold_bytes,
-        ..LogConfig::default()
-    };
+    let log_config = log_config(config, &log_dir);
     tokio::task::spawn_blocking(move || {
         let known = if disk {
             identity::load(&data_dir, &log_dir)?
@@ -57,6 +43,62 @@ pub(super) async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError
         Ok((log, node))
     })
     .await?
+}
+
+/// Opens the log of the messaging plane, if there is one, for a node that knows who it is.
+pub(super) async fn open_messaging_log(config: &Config, node: NodeId) -> Result<Option<Log>, NodeError> {
+    if !config.messaging.enabled {
+        return Ok(None);
+    }
+    let data_dir = config.storage.data_dir.clone();
+    let log_dir = config.messaging.dir.clone();
+    let log_dir = log_dir.unwrap_or_else(|| data_dir.join("messaging"));
+    let disk = config.storage.mode == StorageMode::Disk;
+    let log_config = log_config(config, &log_dir);
+    let groups = config.messaging.groups;
+    tokio::task::spawn_blocking(move || {
+        if !disk {
+            return Ok(Some(Log::open(log_config, Arc::new(OsFiles))?));
+        }
+        identity::load(&data_dir, &log_dir)?;
+        let log_config = LogConfig {
+            existing: identity::was_written(&log_dir)?,
+            ..log_config
+        };
+        let log = Log::open(log_config, Arc::new(OsFiles))?;
+        // Where a record is, hangs on it.
+        let written = u16::try_from(log.groups().len()).unwrap_or(u16::MAX);
+        if written != 0 && written != groups {
+            return Err(NodeError::Groups {
+                path: log_dir,
+                written,
+                wanted: groups,
+            });
+        }
+        identity::keep(&data_dir, &log_dir, Some(node), is_new(&log), 0)?;
+        Ok(Some(log))
+    })
+    .await?
+}
+
+/// How the configuration says that a log is kept.
+fn log_config(config: &Config, dir: &Path) -> LogConfig {
+    let storage = &config.storage;
+    LogConfig {
+        storage: match storage.mode {
+            StorageMode::Disk => Storage::Disk { dir: dir.to_owned() },
+            StorageMode::Memory => Storage::Memory,
+        },
+        sync: match storage.sync {
+            StorageSync::Always => SyncPolicy::Always,
+            StorageSync::Interval(every) => SyncPolicy::Interval(every),
+            StorageSync::Never => SyncPolicy::Never,
+        },
+        wal_file_bytes: storage.wal_file_bytes,
+        cache_bytes: storage.cache_bytes,
+        compaction_threshold: storage.compaction_threshold_bytes,
+        ..LogConfig::default()
+    }
 }
 
 /// Whether nothing was ever written to it.

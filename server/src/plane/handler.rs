@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use boltq_core::{Applied, DecodeError, Term};
 use boltq_log::EntryId;
 use boltq_queue::{Effect, Plane};
-use boltq_raft::{ApplyError, Commands, GroupHandler};
+use boltq_raft::{ApplyError, Captured, Commands, GroupHandler};
 use tokio::sync::broadcast;
 
 use super::cache::CHANGES_MAX;
@@ -43,9 +43,11 @@ impl GroupHandler for QueuePlane {
         sharing::take_front(outcome, u64::from(items))
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        let plane = self.plane.lock();
-        state::write(plane.machine(), &self.cache.read())
+    fn capture(&self) -> Captured {
+        // Both are of the same moment, as nothing is applied in between.
+        let queues = self.plane.lock().machine().capture();
+        let cache = self.cache.read().capture();
+        Box::new(move || state::write(&queues, cache))
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

@@ -19,15 +19,14 @@ const FORMAT: u8 = 2;
 /// Format and length.
 const HEAD_BYTES: usize = 9;
 
-/// The queues are written in place, as they may be large; the cache is small beside them or copied once more.
-pub(super) fn write(queues: &Machine, cache: &Cache) -> Vec<u8> {
+pub(super) fn write(queues: &boltq_queue::Captured, cache: boltq_kv::Captured) -> Vec<u8> {
     let mut state = BytesMut::new();
     state.put_u8(FORMAT);
     state.put_u64_le(0);
-    queues.write_snapshot(&mut state);
+    queues.write(&mut state);
     let length = (state.len() - HEAD_BYTES) as u64;
     state[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
-    state.extend_from_slice(&cache.snapshot());
+    cache.write(&mut state);
     state.into()
 }
 
@@ -74,7 +73,7 @@ mod tests {
         let (queues, cache) = read(&state).unwrap();
         assert_eq!(queues.snapshot(), as_written_now(&unhex(FORMAT_1)));
         assert_eq!(cache.len(boltq_core::Millis(0)), 2);
-        let written = write(&queues, &cache);
+        let written = write(&queues.capture(), cache.capture());
         assert!(written.ends_with(&cache.snapshot()) && state.ends_with(&cache.snapshot()));
         let (again, cache_again) = read(&written).unwrap();
         assert_eq!(

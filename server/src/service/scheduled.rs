@@ -3,6 +3,7 @@
 //! The machine knows everything that is shown of them, so none is read. A change claims its message first, and only one that is not
 //! due can be claimed for it: a message is either changed or delivered, and who asks is told which.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use boltq_core::{MessageId, Millis, Seq};
@@ -106,9 +107,16 @@ impl Queues {
             return Err(self.not_leader());
         }
         let claims: Vec<_> = self.inner.plane.with(|plane| {
+            let mut claimed = BTreeSet::new();
             let claim = |id: &MessageId| {
                 let place = plane.find(*id);
-                plane.claim_scheduled(place).map(|()| place)
+                // This call takes it back: named once more, it is there no longer.
+                if !claimed.insert(place) {
+                    return Err(ScheduleError::NotFound);
+                }
+                plane.claim_scheduled(place).map(|()| place).inspect_err(|_| {
+                    claimed.remove(&place);
+                })
             };
             ids.iter().map(claim).collect()
         });

@@ -101,15 +101,23 @@ impl TlsStore {
         }
     }
 
+    /// What was read, unless its certificate has ended and the one in use has not: with that one clients can still connect.
+    fn unless_over(&self, material: Material) -> Result<Material, String> {
+        if is_over(material.expires) && !is_over(self.expires()) {
+            return Err("server.tls: the new certificate has ended, and the one in use has not".to_owned());
+        }
+        Ok(material)
+    }
+
     fn take(&self, files: &ServerTls) -> Looked {
         // Whoever wants to know what is in use does not wait for the device that the files are on.
         let _one_at_a_time = self.looking.lock();
-        let loaded = Material::load(files);
+        let loaded = Material::load(files).map_err(|why| why.to_string());
+        let loaded = loaded.and_then(|material| self.unless_over(material));
         let mut refused = self.refused.lock();
         let material = match loaded {
             Ok(material) => material,
             Err(why) => {
-                let why = why.to_string();
                 if refused.as_ref() != Some(&why) {
                     error!(%why, "the new files of TLS cannot be used; those that were read before stay in use");
                 }
@@ -130,6 +138,11 @@ impl TlsStore {
         *self.current.write() = Arc::new(material);
         Looked::Replaced
     }
+}
+
+/// Whether a certificate that ends then has ended.
+fn is_over(expires: Option<SystemTime>) -> bool {
+    expires.is_some_and(|expires| expires <= SystemTime::now())
 }
 
 fn warn_of_expiry(material: &Material) {

@@ -101,6 +101,24 @@ fn a_half_written_pair_changes_nothing_until_it_is_whole() {
 }
 
 #[test]
+fn a_certificate_that_has_ended_takes_the_place_of_none_that_has_not() {
+    let files = Files::new();
+    let store = TlsStore::load(&files.config()).unwrap();
+    files.issue(2020);
+    assert_eq!((store.look(), store.expires()), (Looked::Refused, year(2040)));
+    assert!(store.is_refusing());
+    assert_eq!(store.replace(&files.config()), Looked::Refused);
+    files.issue(2041);
+    assert_eq!((store.look(), store.expires()), (Looked::Replaced, year(2041)));
+    assert!(!store.is_refusing());
+    // Nothing is lost where the one in use has ended.
+    files.issue(2020);
+    let store = TlsStore::load(&files.config()).unwrap();
+    files.issue(2021);
+    assert_eq!((store.look(), store.expires()), (Looked::Replaced, year(2021)));
+}
+
+#[test]
 fn other_paths_are_taken_only_if_they_can_be_used() {
     let (files, others) = (Files::new(), Files::new());
     let store = TlsStore::load(&files.config()).unwrap();

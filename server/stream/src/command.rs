@@ -3,12 +3,12 @@
 
 use std::num::NonZeroU32;
 
-use boltq_core::DecodeError;
 use boltq_core::codec::{self, Reader};
+use boltq_core::{DecodeError, RecordHead};
 use bytes::{BufMut, BytesMut};
 
 use crate::claims::ClaimKey;
-use crate::format::{put_short, read_short, read_topic};
+use crate::format::{self, put_short, read_short, read_topic};
 use crate::settings::{Retention, Settings, Terms, Version, read_retention};
 
 const CREATE: u8 = 1;
@@ -201,6 +201,61 @@ pub fn forget<'a>(out: &mut BytesMut, cursors: impl ExactSizeIterator<Item = Cur
     out.put_u8(FORGET);
     codec::put_len(out, cursors.len());
     cursors.for_each(|cursor| cursor.write(out));
+}
+
+/// What a command that readers have to know of is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// None: all of its partitions.
+    pub partition: Option<u32>,
+}
+
+/// Whose readers have to look again after a command: those of the partition that it appended to, or of the topic that it
+/// created, changed or deleted. Reads no more of it than it has to; a command that cannot be read has none.
+#[must_use]
+pub fn subject(command: &[u8]) -> Option<Subject<'_>> {
+    let mut reader = Reader::new(command);
+    let kind = reader.u8("command").ok()?;
+    if ![CREATE, UPDATE, ADOPT, DELETE, APPEND].contains(&kind) {
+        return None;
+    }
+    let topic = read_topic(&mut reader).ok()?;
+    let partition = match kind {
+        APPEND => Some(reader.u32("partition").ok()?),
+        _ => None,
+    };
+    Some(Subject { topic, partition })
+}
+
+/// Whether a command can be applied. One that cannot ends the group on every node, so a leader that proposes what others wrote
+/// looks first.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(command: &[u8]) -> Result<(), DecodeError> {
+    match Command::read(command)? {
+        Command::Append(append) => read_heads(&append, |_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the heads of the records of an append.
+pub(crate) fn read_heads(append: &Append<'_>, mut each: impl FnMut(RecordHead)) -> Result<(), DecodeError> {
+    const WHAT: &str = "records";
+    let mut at = 0;
+    for _ in 0..append.count {
+        let head = RecordHead::read(append.records.get(at..).unwrap_or_default())?;
+        at += head.bytes;
+        each(head);
+    }
+    format::check(at > 0, WHAT, "there are none")?;
+    format::check(
+        at == append.records.len(),
+        WHAT,
+        "there are more bytes than their count accounts for",
+    )
 }
 
 fn patch_u32(out: &mut BytesMut, at: usize, value: u32) {

@@ -5,12 +5,11 @@
 
 use std::ops::Range;
 
-use boltq_core::{Applied, DecodeError, Millis, RecordHead, Seq, StateMachine, StorageEffect, StreamId};
+use boltq_core::{Applied, DecodeError, Millis, Seq, StateMachine, StorageEffect, StreamId};
 
 use crate::claims::{Answer, Claims};
-use crate::command::{Append, Command, CursorOf, Target};
+use crate::command::{Append, Command, CursorOf, Target, read_heads};
 use crate::cursors::Cursors;
-use crate::format::check;
 use crate::outcome::{AppendRefusal, Appended, Commit, Effect, Outcome, Totals};
 use crate::partition::{Partition, Stamped};
 use crate::settings::{Retention, Settings, Terms, Version};
@@ -53,27 +52,16 @@ impl Machine {
     fn read_records(&mut self, append: &Append<'_>, offset: u32) -> Result<Batch, DecodeError> {
         const WHAT: &str = "records";
         self.stamped.clear();
-        let mut at = 0;
-        for _ in 0..append.count {
-            let head = RecordHead::read(append.records.get(at..).unwrap_or_default())?;
-            at += head.bytes;
-            match self.stamped.last_mut() {
-                Some(last) if last.ns == head.published_ns => last.count += 1,
-                _ => self.stamped.push(Stamped {
-                    ns: head.published_ns,
-                    count: 1,
-                }),
-            }
-        }
-        check(at > 0, WHAT, "there are none")?;
-        check(
-            at == append.records.len(),
-            WHAT,
-            "there are more bytes than their count accounts for",
-        )?;
+        read_heads(append, |head| match self.stamped.last_mut() {
+            Some(last) if last.ns == head.published_ns => last.count += 1,
+            _ => self.stamped.push(Stamped {
+                ns: head.published_ns,
+                count: 1,
+            }),
+        })?;
         let in_entry = |position| u32::try_from(position).ok();
         let offset = in_entry(append.records_at).and_then(|records_at| offset.checked_add(records_at));
-        let (Some(offset), Some(bytes)) = (offset, in_entry(at)) else {
+        let (Some(offset), Some(bytes)) = (offset, in_entry(append.records.len())) else {
             return Err(DecodeError::Invalid {
                 what: WHAT,
                 why: "they are further on than an entry can be long",

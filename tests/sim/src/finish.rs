@@ -39,7 +39,7 @@ impl Cluster {
         }
         self.restore_members().await;
         self.catch_up().await;
-        let early = self.forgetful().map(|node| (node.clone(), node.plane.snapshot()));
+        let early = self.forgetful().map(|node| (node.clone(), node.plane.capture()()));
         self.drain().await;
         self.catch_up().await;
         if let Some((node, early)) = early {
@@ -157,7 +157,7 @@ impl Cluster {
         let nodes = self.nodes();
         let states: Vec<_> = nodes
             .iter()
-            .map(|node| (node.index, hash(0, &node.plane.snapshot())))
+            .map(|node| (node.index, hash(0, &node.plane.capture()())))
             .collect();
         note!(self.trace, "states: {states:x?}");
         if let Err(why) = all_equal(&states) {

@@ -3,7 +3,7 @@
 use boltq_proto::topic::v1::topic_service_client::TopicServiceClient;
 use boltq_tests::harness::binary::{BinaryClient, command, status};
 use boltq_tests::harness::grpc::channel;
-use boltq_tests::harness::{Cluster, eventually_async};
+use boltq_tests::harness::{Cluster, eventually_async, within};
 use serde_json::json;
 
 use super::topics::{PATIENCE, TopicCalls, events, payloads};
@@ -108,4 +108,27 @@ async fn without_a_majority_nobody_is_told_that_a_durable_subscription_began() {
     let durable = json!({"topic": "t", "id": "e", "durable": true}).to_string();
     let mut binary = BinaryClient::connect(cluster.node(leader).messaging());
     assert_ne!(binary.call(command::CONSUME, &durable).status, status::OK);
+}
+
+/// It cannot make sure that it has everything that was confirmed, and begins when it has waited for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_subscriber_begins_on_a_node_that_hears_from_no_leader() {
+    let mut cluster = Cluster::start(3);
+    let alone = cluster.follower();
+    let others: Vec<usize> = (0..3).filter(|node| *node != alone).collect();
+    others.iter().for_each(|other| cluster.kill(*other));
+    let mut client = topics(&cluster, alone).await;
+    let begun = within(
+        PATIENCE,
+        "the subscription",
+        client.subscribe(subscription("t", "live", false)),
+    );
+    let mut stream = begun.await.unwrap().into_inner();
+    others.iter().for_each(|other| cluster.start_node(*other));
+    eventually_async(PATIENCE, "a message is published", || {
+        let mut client = client.clone();
+        async move { client.publish(publish("t", "after")).await.ok() }
+    })
+    .await;
+    assert_eq!(next(&mut stream, 1).await[0].payload, "after");
 }

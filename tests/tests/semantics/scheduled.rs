@@ -160,6 +160,11 @@ async fn what_was_cancelled_is_never_delivered_and_what_is_due_cannot_be_cancell
             .all(|failure| failure.reason() == SettleFailureReason::NotFound)
     );
     assert_eq!(again.cancelled, 0);
+    // Named twice in a request, it is gone the second time.
+    let twice = put(&mut client, "twice", 2 * HOUR).await;
+    let answer = cancel(&mut client, &[&twice, &twice]).await;
+    let reasons: Vec<_> = answer.failures.iter().map(|failure| failure.reason()).collect();
+    assert_eq!((answer.cancelled, reasons), (1, vec![SettleFailureReason::NotFound]));
     server.kill();
     server.restart();
     let mut client = connect(server.messaging()).await;
@@ -214,11 +219,16 @@ async fn requests_that_name_no_message_or_time_are_refused() {
         due,
     };
     let bad = Timestamp { seconds: -1, nanos: 0 };
+    let year_9999 = Timestamp {
+        seconds: 253_402_214_400,
+        nanos: 0,
+    };
     let negative = prost_types::Duration { seconds: -1, nanos: 0 };
     for request in [
         request(&Bytes::new(), Some(after(HOUR))),
         request(&id, None),
         request(&id, Some(Due::DeliverAt(bad))),
+        request(&id, Some(Due::DeliverAt(year_9999))),
         request(&id, Some(Due::Delay(negative))),
     ] {
         let error = client.reschedule(request.clone()).await.unwrap_err();

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boltq_core::codec::put_len;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
 use super::format::{self, FlatRows, Head};
 use crate::error::{AppendError, CheckpointError, Failure};
 use crate::files::LogFile;
 use crate::frame::{self, Fault, Header, Kind, Mark, PADDING};
 use crate::log::Disk;
-use crate::store::{FrameError, Name, TMP_SUFFIX, read_frame_of};
+use crate::store::{FrameError, Name, OwnedFrame, TMP_SUFFIX, read_frame_of};
 use crate::wal::{is_out_of_room, reserve_room};
 
 /// Writes a checkpoint under another name, over the reserve if the device is full, syncs it, gives it its name, and syncs that. Returns its name and length.
@@ -31,20 +31,30 @@ pub(crate) fn write_file(
     put_len(&mut front, meta.len());
     let mut middle = BytesMut::new();
     put_len(&mut middle, state.len());
-    let rows = format::encode_rows(head, rows);
-    let payload: [&[u8]; 5] = [&front, meta, &middle, state, &rows];
+    let end = format::encode_rows(head, rows);
+    let payload: [&[u8]; 5] = [&front, meta, &middle, state, &end];
     let name = Name::Checkpoint(head.group, head.applied.index);
-    let bytes = write_durably(disk, name, head.applied.index.0, &payload)?;
+    let kind = if rows.erasures.is_empty() {
+        Kind::Checkpoint
+    } else {
+        Kind::ErasingCheckpoint
+    };
+    let bytes = write_durably(disk, name, (kind, head.applied.index.0), &payload)?;
     Ok((name, bytes))
 }
 
-fn write_durably(disk: &Disk, name: Name, file: u64, payload: &[&[u8]]) -> Result<u64, CheckpointError> {
+fn write_durably(
+    disk: &Disk,
+    name: Name,
+    (kind, file): (Kind, u64),
+    payload: &[&[u8]],
+) -> Result<u64, CheckpointError> {
     let path = disk.dir.join(name.to_string());
     let tmp = disk.dir.join(format!("{name}{TMP_SUFFIX}"));
     let length: usize = payload.iter().map(|part| part.len()).sum();
     let length_u32 = u32::try_from(length).map_err(|_| CheckpointError::TooLarge { bytes: length as u64 })?;
     let header = Header {
-        kind: Kind::Checkpoint,
+        kind,
         file,
         offset: 0,
         mark: Mark::default(),
@@ -111,12 +121,11 @@ fn write_and_rename(
     disk.files.rename(tmp, path).map_err(at("rename", path))
 }
 
-/// The version and payload of the only frame of a checkpoint; `index` is that of the last entry in it.
-pub(crate) fn read_whole(handle: &Arc<dyn LogFile>, index: u64) -> Result<(u8, Bytes), FrameError> {
+/// The only frame of a checkpoint; `index` is that of the last entry in it.
+pub(crate) fn read_whole(handle: &Arc<dyn LogFile>, index: u64) -> Result<OwnedFrame, FrameError> {
     let frame = read_frame_of(handle, index, 0)?;
-    if frame.kind == Kind::Checkpoint {
-        Ok((frame.version, frame.payload))
-    } else {
-        Err(Fault::NoFrame.into())
+    match frame.kind {
+        Kind::Checkpoint | Kind::ErasingCheckpoint => Ok(frame),
+        _ => Err(Fault::NoFrame.into()),
     }
 }

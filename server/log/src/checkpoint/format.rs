@@ -11,16 +11,20 @@
 //! u32 number of streams; each: u64 stream, u32 number of rows; each:
 //!     u64 first sequence, u32 count, u32 not freed, u32 position of the file in the list of files,
 //!     u32 offset of the frame, u32 offset of the first record in its body, u32 bytes
+//! only with erasures (a kind of its own):
+//! u32 number of erased records whose bytes still stand in the frame of their row; each: u64 stream, u64 sequence, rising
+//! u32 number of erasures that are not on the device yet; each: u8 1 a record, 0 all that was before an installed state;
+//!     [u64 stream, u64 sequence]; u64 last WAL file that has to go, u64 last segment that has to go if it holds the record
 //! ```
 
 use std::collections::BTreeMap;
 
 use boltq_core::codec::{Reader, put_len};
-use boltq_core::{DecodeError, GroupId, StreamId};
+use boltq_core::{DecodeError, GroupId, Seq, StreamId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::frame::Mark;
-use crate::index::{Row, StreamIndex, StreamRows};
+use crate::index::{Erasure, Erasures, Row, StreamIndex};
 use crate::store::Class;
 use crate::types::{EntryId, FileId};
 use crate::wal::payload::{put_id, read_file, read_id};
@@ -45,11 +49,15 @@ pub(crate) struct Head {
 pub(crate) struct FlatRows {
     pub(crate) streams: Vec<(StreamId, u32)>,
     pub(crate) rows: Vec<Row>,
+    pub(crate) erasures: Erasures,
 }
 
 impl FlatRows {
     pub(crate) fn new(index: &StreamIndex) -> Self {
-        let mut flat = Self::default();
+        let mut flat = Self {
+            erasures: index.erasures.clone(),
+            ..Self::default()
+        };
         flat.rows.reserve(index.len());
         for (stream, rows) in index.streams() {
             let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -118,7 +126,28 @@ pub(crate) fn encode_rows(head: &Head, flat: &FlatRows) -> BytesMut {
             out.put_u32_le(row.bytes);
         }
     }
+    if !flat.erasures.is_empty() {
+        put_erasures(&mut out, &flat.erasures);
+    }
     out
+}
+
+fn put_erasures(out: &mut BytesMut, erasures: &Erasures) {
+    put_len(out, erasures.marks().len());
+    for (stream, seq) in erasures.marks() {
+        out.put_u64_le(stream.0);
+        out.put_u64_le(seq);
+    }
+    put_len(out, erasures.pending().len());
+    for (_, erasure) in erasures.pending() {
+        out.put_u8(u8::from(erasure.record.is_some()));
+        if let Some((stream, seq)) = erasure.record {
+            out.put_u64_le(stream.0);
+            out.put_u64_le(seq);
+        }
+        out.put_u64_le(u64::from(erasure.wal_upto.0));
+        out.put_u64_le(u64::from(erasure.segments_upto.0));
+    }
 }
 
 /// A checkpoint that was read.
@@ -127,10 +156,11 @@ pub(crate) struct Contents {
     pub(crate) head: Head,
     pub(crate) meta: Bytes,
     pub(crate) state: Bytes,
-    pub(crate) streams: BTreeMap<StreamId, StreamRows>,
+    pub(crate) index: StreamIndex,
 }
 
-pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
+/// `erasing`: it is of the kind that has erasures.
+pub(crate) fn decode(payload: &[u8], erasing: bool) -> Result<Contents, DecodeError> {
     let mut reader = Reader::new(payload);
     let group = GroupId(reader.u32("group")?);
     let applied = read_id(&mut reader)?;
@@ -155,10 +185,18 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
         };
         files.push((id, class));
     }
-    let mut streams = BTreeMap::new();
+    let mut index = StreamIndex::default();
     for _ in 0..reader.count(12, "streams")? {
         let stream = StreamId(reader.u64("stream")?);
-        streams.insert(stream, read_rows(&mut reader, &files)?);
+        if !index.append(stream, read_rows(&mut reader, &files)?) {
+            return Err(DecodeError::Invalid {
+                what: "stream",
+                why: "it does not come after the one before it",
+            });
+        }
+    }
+    if erasing {
+        index.erasures = read_erasures(&mut reader, &index, next_file)?;
     }
     if !reader.is_empty() {
         return Err(DecodeError::Invalid {
@@ -178,11 +216,11 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Contents, DecodeError> {
         head,
         meta,
         state,
-        streams,
+        index,
     })
 }
 
-fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<StreamRows, DecodeError> {
+fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<Vec<Row>, DecodeError> {
     let count = reader.count(ROW_BYTES, "rows")?;
     let mut rows = Vec::with_capacity(count);
     let mut next = 0;
@@ -209,7 +247,45 @@ fn read_rows(reader: &mut Reader<'_>, files: &[(FileId, Class)]) -> Result<Strea
         next = row.end();
         rows.push(row);
     }
-    Ok(StreamRows::from_rows(rows))
+    Ok(rows)
+}
+
+fn read_erasures(reader: &mut Reader<'_>, index: &StreamIndex, next_file: u64) -> Result<Erasures, DecodeError> {
+    let mut erasures = Erasures::default();
+    for _ in 0..reader.count(16, "erased records")? {
+        let (stream, seq) = (StreamId(reader.u64("stream")?), reader.u64("sequence")?);
+        if index.find(stream, Seq(seq)).is_none() || !erasures.mark(stream, seq) {
+            return Err(DecodeError::Invalid {
+                what: "erased record",
+                why: "no row has it, or it stands there twice",
+            });
+        }
+    }
+    for _ in 0..reader.count(17, "erasures")? {
+        let record = match reader.u8("kind of an erasure")? {
+            0 => None,
+            1 => Some((StreamId(reader.u64("stream")?), reader.u64("sequence")?)),
+            value => {
+                return Err(DecodeError::Unknown {
+                    what: "kind of an erasure",
+                    value: u64::from(value),
+                });
+            }
+        };
+        let (wal_upto, segments_upto) = (read_file(reader)?, read_file(reader)?);
+        if u64::from(wal_upto.max(segments_upto).0) >= next_file {
+            return Err(DecodeError::Invalid {
+                what: "erasure",
+                why: "it is of files that there were not yet",
+            });
+        }
+        erasures.begin(Erasure {
+            record,
+            wal_upto,
+            segments_upto,
+        });
+    }
+    Ok(erasures)
 }
 
 fn read_mark(reader: &mut Reader<'_>) -> Result<Mark, DecodeError> {
@@ -251,12 +327,28 @@ mod tests {
         let flat = FlatRows {
             streams: vec![(StreamId(1), 2), (StreamId(8), 1)],
             rows: vec![row(1, 5), row(9, 7), row(1, 7)],
+            erasures: Erasures::default(),
         };
         (head, flat)
     }
 
-    fn payload() -> BytesMut {
-        let (head, flat) = example();
+    fn erasures() -> Erasures {
+        let mut erasures = Erasures::default();
+        erasures.mark(StreamId(1), 2);
+        erasures.mark(StreamId(8), 4);
+        for record in [Some((StreamId(1), 2)), None] {
+            erasures.begin(Erasure {
+                record,
+                wal_upto: FileId(6),
+                segments_upto: FileId(7),
+            });
+        }
+        erasures
+    }
+
+    fn payload(erasures: Erasures) -> BytesMut {
+        let (head, mut flat) = example();
+        flat.erasures = erasures;
         let mut out = encode_front(&head);
         put_bytes(&mut out, b"meta");
         put_bytes(&mut out, b"state");
@@ -267,25 +359,42 @@ mod tests {
     #[test]
     fn a_checkpoint_comes_back() {
         let (head, flat) = example();
-        let contents = decode(&payload()).unwrap();
+        let contents = decode(&payload(Erasures::default()), false).unwrap();
         assert_eq!(contents.head, head);
         assert_eq!((&contents.meta[..], &contents.state[..]), (&b"meta"[..], &b"state"[..]));
-        let rows: Vec<Row> = contents.streams.values().flat_map(StreamRows::iter).copied().collect();
+        let rows: Vec<Row> = contents.index.rows().copied().collect();
         assert_eq!(rows, flat.rows);
+    }
+
+    #[test]
+    fn erasures_come_back_and_those_of_no_record_or_no_file_are_refused() {
+        let bytes = payload(erasures());
+        assert_eq!(decode(&bytes, true).unwrap().index.erasures, erasures());
+        assert!(decode(&bytes, false).is_err(), "there are bytes after its end");
+        let mut other = erasures();
+        other.mark(StreamId(2), 1);
+        assert!(decode(&payload(other), true).is_err());
+        let mut other = erasures();
+        other.begin(Erasure {
+            record: None,
+            wal_upto: FileId(9),
+            segments_upto: FileId(1),
+        });
+        assert!(decode(&payload(other), true).is_err(), "the next file is 9");
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused_without_panic(bytes: Vec<u8>) {
-            let _ = decode(&bytes);
+            let _ = (decode(&bytes, false), decode(&bytes, true));
         }
 
         #[test]
         fn any_change_is_decoded_or_refused_without_panic(at: prop::sample::Index, value: u8) {
-            let mut bytes = payload();
+            let mut bytes = payload(erasures());
             let at = at.index(bytes.len());
             bytes[at] = value;
-            let _ = decode(&bytes);
+            let _ = decode(&bytes, true);
         }
     }
 }

@@ -106,51 +106,196 @@ pub(crate) trait RowChanges {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotPlaced;
 
-/// The rows of one stream in order. Those that are gone stay in between until they are many, so that finding is a binary
-/// search and freeing costs what it frees.
-#[derive(Debug, Default)]
-pub(crate) struct StreamRows {
-    rows: VecDeque<Row>,
-    gone: usize,
+/// Adds `row` to `last` if both lie together and fit into `row_bytes`; returns whether it did.
+fn extend(last: &mut Row, row: &Row, row_bytes: u32, changes: &mut impl RowChanges) -> bool {
+    let fits = last.bytes.saturating_add(row.bytes) <= row_bytes;
+    if last.live == 0 || !last.continued_by(row) || !fits {
+        return false;
+    }
+    last.count += row.count;
+    last.live += row.live;
+    last.bytes += row.bytes;
+    changes.added(last, false, row.bytes);
+    true
 }
 
+/// Frees what `row` has of the sequences from `first` to `end`, at least one; returns how many that are.
+fn free_in(row: &mut Row, first: u64, end: u64, changes: &mut impl RowChanges) -> Result<u64, NotPlaced> {
+    let overlap = end.min(row.end()) - first.max(row.first);
+    let live = u64::from(row.live).checked_sub(overlap).ok_or(NotPlaced)?;
+    row.live = u32::try_from(live).map_err(|_| NotPlaced)?;
+    if live == 0 {
+        changes.removed(row);
+    }
+    Ok(overlap)
+}
+
+/// The rows of one stream in order. Most streams are short: one row takes no allocation.
+#[derive(Debug)]
+pub(crate) enum StreamRows {
+    One(Row),
+    Many(Box<ManyRows>),
+}
+
+// A million streams have as many of these.
+const _: () = assert!(size_of::<StreamRows>() == 40);
+
 impl StreamRows {
-    pub(crate) fn from_rows(rows: Vec<Row>) -> Self {
-        Self {
-            rows: rows.into(),
-            gone: 0,
+    /// None if there are no rows.
+    pub(crate) fn from_rows(rows: Vec<Row>) -> Option<Self> {
+        match rows[..] {
+            [] => None,
+            [row] => Some(Self::One(row)),
+            _ => Some(Self::Many(Box::new(ManyRows {
+                rows: rows.into(),
+                gone: 0,
+            }))),
+        }
+    }
+
+    /// All rows, in two parts, with those that are gone.
+    fn parts(&self) -> (&[Row], &[Row]) {
+        match self {
+            Self::One(row) => (std::slice::from_ref(row), &[]),
+            Self::Many(many) => many.rows.as_slices(),
+        }
+    }
+
+    fn position(&self, seq: u64) -> usize {
+        match self {
+            Self::One(row) => usize::from(row.end() <= seq),
+            Self::Many(many) => many.position(seq),
         }
     }
 
     /// The rows that are in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.live > 0)
+        self.iter_at(0)
+    }
+
+    /// From the first row on that ends after `seq`.
+    pub(crate) fn iter_from(&self, seq: u64) -> impl Iterator<Item = &Row> {
+        self.iter_at(self.position(seq))
+    }
+
+    fn iter_at(&self, position: usize) -> impl Iterator<Item = &Row> {
+        let (front, back) = self.parts();
+        let from = position.min(front.len());
+        let rows = front[from..].iter().chain(&back[position - from..]);
+        rows.filter(|row| row.live > 0)
     }
 
     /// Number of rows that are in use.
     pub(crate) fn len(&self) -> usize {
-        self.rows.len() - self.gone
+        match self {
+            Self::One(row) => usize::from(row.live > 0),
+            Self::Many(many) => many.rows.len() - many.gone,
+        }
     }
 
     /// The least sequence that can be placed next.
     pub(crate) fn next(&self) -> u64 {
-        self.rows.back().map_or(0, Row::end)
+        match self {
+            Self::One(row) => row.end(),
+            Self::Many(many) => many.rows.back().map_or(0, Row::end),
+        }
     }
 
     /// Adds a row at the end, to the last one if both lie together and fit into `row_bytes`.
     pub(crate) fn push(&mut self, row: Row, row_bytes: u32, changes: &mut impl RowChanges) {
-        if let Some(last) = self.rows.back_mut()
-            && last.live > 0
-            && last.continued_by(&row)
-            && last.bytes.saturating_add(row.bytes) <= row_bytes
+        match self {
+            Self::One(last) => {
+                if !extend(last, &row, row_bytes, changes) {
+                    changes.added(&row, true, row.bytes);
+                    let rows = VecDeque::from([*last, row]);
+                    *self = Self::Many(Box::new(ManyRows { rows, gone: 0 }));
+                }
+            }
+            Self::Many(many) => many.push(row, row_bytes, changes),
+        }
+    }
+
+    pub(crate) fn find(&self, seq: Seq) -> Option<&Row> {
+        let row = match self {
+            Self::One(row) => Some(row),
+            Self::Many(many) => many.rows.get(many.position(seq.0)),
+        };
+        row.filter(|row| row.live > 0 && row.holds(seq))
+    }
+
+    pub(crate) fn free(&mut self, first: Seq, count: u64, changes: &mut impl RowChanges) -> Result<(), NotPlaced> {
+        let end = first.0.saturating_add(count);
+        let freed = match self {
+            Self::One(row) if row.first < end && first.0 < row.end() => free_in(row, first.0, end, changes)?,
+            Self::One(_) => 0,
+            Self::Many(many) => {
+                let freed = many.free(first.0, end, changes)?;
+                self.shrink();
+                freed
+            }
+        };
+        if freed == count { Ok(()) } else { Err(NotPlaced) }
+    }
+
+    /// Puts rows of a copy in the place of those that were copied. `moved` is in order, and each of them has the first
+    /// sequence and the count of the row that it replaces, which has to be where it was still.
+    pub(crate) fn replace(&mut self, moved: &[Moved], row_bytes: u32, changes: &mut impl RowChanges) {
+        match self {
+            Self::One(row) => {
+                for moved in moved {
+                    replace_row(row, moved, changes);
+                }
+            }
+            Self::Many(many) => {
+                many.replace(moved, row_bytes, changes);
+                self.shrink();
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        if let Self::Many(many) = self
+            && let (1, Some(row)) = (many.rows.len(), many.rows.front())
         {
-            last.count += row.count;
-            last.live += row.live;
-            last.bytes += row.bytes;
-            changes.added(last, false, row.bytes);
+            *self = Self::One(*row);
+        }
+    }
+}
+
+/// Puts the row of a copy in the place of `row`, if that is the one that was copied; returns whether it is.
+fn replace_row(row: &mut Row, (from, from_at, to): &Moved, changes: &mut impl RowChanges) -> bool {
+    let same = row.first == to.first && row.count == to.count && row.key() == *from && row.at == *from_at;
+    if row.live == 0 || !same {
+        return false;
+    }
+    changes.removed(row);
+    *row = Row { live: row.live, ..*to };
+    changes.added(row, true, row.bytes);
+    true
+}
+
+/// Rows of which some may be gone: these stay in between until they are many, so that finding is a binary search and freeing
+/// costs what it frees.
+#[derive(Debug)]
+pub(crate) struct ManyRows {
+    rows: VecDeque<Row>,
+    gone: usize,
+}
+
+impl ManyRows {
+    fn push(&mut self, row: Row, row_bytes: u32, changes: &mut impl RowChanges) {
+        if self
+            .rows
+            .back_mut()
+            .is_some_and(|last| extend(last, &row, row_bytes, changes))
+        {
             return;
         }
         changes.added(&row, true, row.bytes);
+        if self.rows.len() == self.rows.capacity() {
+            // By a quarter: of a million histories, each would have room for as many rows again.
+            self.rows.reserve_exact((self.rows.len() / 4).max(2));
+        }
         self.rows.push_back(row);
     }
 
@@ -162,34 +307,16 @@ impl StreamRows {
         }
     }
 
-    pub(crate) fn find(&self, seq: Seq) -> Option<&Row> {
-        self.rows
-            .get(self.position(seq.0))
-            .filter(|row| row.live > 0 && row.holds(seq))
-    }
-
-    /// From the first row on that ends after `seq`.
-    pub(crate) fn iter_from(&self, seq: u64) -> impl Iterator<Item = &Row> {
-        self.rows.range(self.position(seq)..).filter(|row| row.live > 0)
-    }
-
-    pub(crate) fn free(&mut self, first: Seq, count: u64, changes: &mut impl RowChanges) -> Result<(), NotPlaced> {
-        let end = first.0.saturating_add(count);
-        let mut position = self.position(first.0);
+    fn free(&mut self, first: u64, end: u64, changes: &mut impl RowChanges) -> Result<u64, NotPlaced> {
+        let mut position = self.position(first);
         let mut freed = 0;
         while let Some(row) = self.rows.get_mut(position).filter(|row| row.first < end) {
             position += 1;
-            let overlap = end.min(row.end()) - first.0.max(row.first);
-            let live = u64::from(row.live).checked_sub(overlap).ok_or(NotPlaced)?;
-            row.live = u32::try_from(live).map_err(|_| NotPlaced)?;
-            freed += overlap;
-            if live == 0 {
-                changes.removed(row);
-                self.gone += 1;
-            }
+            freed += free_in(row, first, end, changes)?;
+            self.gone += usize::from(row.live == 0);
         }
         self.tidy();
-        if freed == count { Ok(()) } else { Err(NotPlaced) }
+        Ok(freed)
     }
 
     fn tidy(&mut self) {
@@ -210,23 +337,16 @@ impl StreamRows {
         }
     }
 
-    /// Puts rows of a copy in the place of those that were copied. `moved` is in order, and each of them has the first
-    /// sequence and the count of the row that it replaces, which has to be where it was still.
-    pub(crate) fn replace(&mut self, moved: &[Moved], row_bytes: u32, changes: &mut impl RowChanges) {
+    fn replace(&mut self, moved: &[Moved], row_bytes: u32, changes: &mut impl RowChanges) {
         let mut replaced: Option<(usize, usize)> = None;
-        for (from, from_at, to) in moved {
-            let position = self.position(to.first);
+        for moved in moved {
+            let position = self.position(moved.2.first);
             let Some(row) = self.rows.get_mut(position) else {
                 continue;
             };
-            let same = row.first == to.first && row.count == to.count && row.key() == *from && row.at == *from_at;
-            if row.live == 0 || !same {
-                continue;
+            if replace_row(row, moved, changes) {
+                replaced = Some((replaced.map_or(position, |(first, _)| first), position));
             }
-            changes.removed(row);
-            *row = Row { live: row.live, ..*to };
-            changes.added(row, true, row.bytes);
-            replaced = Some((replaced.map_or(position, |(first, _)| first), position));
         }
         if let Some((first, last)) = replaced {
             self.join(first, last, row_bytes, changes);
@@ -240,16 +360,11 @@ impl StreamRows {
         for position in first + 1..=last {
             let row = self.rows[position];
             let before = &mut self.rows[into];
-            let fits = before.bytes.saturating_add(row.bytes) <= row_bytes;
-            if before.live == 0 || row.live == 0 || !fits || !before.continued_by(&row) {
+            if row.live == 0 || !extend(before, &row, row_bytes, changes) {
                 into = position;
                 continue;
             }
             changes.removed(&row);
-            changes.added(before, false, row.bytes);
-            before.count += row.count;
-            before.live += row.live;
-            before.bytes += row.bytes;
             self.rows[position].count = 0;
             joined = true;
         }

@@ -32,14 +32,24 @@ impl RowChanges for Books {
 #[derive(Debug, Clone)]
 enum Step {
     /// Records in frames of one file each.
-    Place { stream: u64, count: u32, same_frame: bool },
+    Place {
+        stream: u64,
+        count: u32,
+        same_frame: bool,
+    },
     Free {
         stream: u64,
         from: prop::sample::Index,
         count: u64,
     },
-    /// All rows of a file move into another one.
-    Move { file: prop::sample::Index },
+    Erase {
+        stream: u64,
+        at: prop::sample::Index,
+    },
+    /// All rows of a file move into another one, without the bytes of what is erased.
+    Move {
+        file: prop::sample::Index,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -48,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(stream, count, same_frame)| Step::Place { stream, count, same_frame }),
         4 => (0u64..3, any::<prop::sample::Index>(), 1u64..30)
             .prop_map(|(stream, from, count)| Step::Free { stream, from, count }),
+        2 => (0u64..3, any::<prop::sample::Index>()).prop_map(|(stream, at)| Step::Erase { stream, at }),
         1 => any::<prop::sample::Index>().prop_map(|file| Step::Move { file }),
     ]
 }
@@ -57,6 +68,10 @@ struct Run {
     index: StreamIndex,
     books: Books,
     live: BTreeMap<StreamId, BTreeSet<u64>>,
+    /// Erased, and with bytes in the file of their row.
+    erased: BTreeSet<(StreamId, u64)>,
+    /// Erased in the copy of their row.
+    emptied: BTreeSet<(StreamId, u64)>,
     next: BTreeMap<StreamId, u64>,
     files: u32,
     /// Bytes used of the newest file.
@@ -96,6 +111,17 @@ impl Run {
         assert_eq!(self.index.free(stream, Seq(first), count, &mut self.books), Ok(()));
     }
 
+    fn erase(&mut self, stream: StreamId, at: &prop::sample::Index) {
+        let Some(live) = self.live.get_mut(&stream).filter(|live| !live.is_empty()) else {
+            return;
+        };
+        let seq = *live.iter().nth(at.index(live.len())).unwrap();
+        live.remove(&seq);
+        let key = self.index.find(stream, Seq(seq)).unwrap().key();
+        assert_eq!(self.index.erase(stream, Seq(seq), &mut self.books), Ok(key));
+        self.erased.insert((stream, seq));
+    }
+
     fn move_file(&mut self, file: &prop::sample::Index) {
         if self.files == 0 {
             return;
@@ -106,14 +132,19 @@ impl Run {
         let (page, more) = self.index.page(None, usize::MAX);
         assert!(!more);
         let mut moved: BTreeMap<StreamId, Vec<Moved>> = BTreeMap::new();
+        let (mut copied, copy) = (Vec::new(), FileId(self.files));
         for (stream, row) in page.into_iter().filter(|(_, row)| row.file == victim) {
+            let erased = self.index.erasures.marked(stream, row.first, row.end());
+            let emptied = u32::try_from(erased.len()).unwrap();
             let to = Row {
                 file: FileId(self.files),
                 frame: 0,
                 at: self.end,
+                bytes: row.bytes - emptied * (RECORD_BYTES - 4),
                 ..row
             };
-            self.end += row.bytes;
+            self.end += to.bytes;
+            copied.extend(erased.into_iter().map(|seq| (stream, seq)));
             moved.entry(stream).or_default().push((row.key(), row.at, to));
         }
         // A frame of its own comes next.
@@ -121,6 +152,11 @@ impl Run {
         self.end = 0;
         for (stream, moved) in moved {
             self.index.replace(stream, &moved, ROW_BYTES, &mut self.books);
+        }
+        for (stream, seq) in copied {
+            self.index.unmark_in(stream, seq, copy);
+            assert!(self.erased.remove(&(stream, seq)));
+            self.emptied.insert((stream, seq));
         }
         assert_eq!(
             self.books.0.get(&victim.0).copied().unwrap_or_default(),
@@ -141,9 +177,11 @@ impl Run {
             }
         }
         let mut books = Books::default();
-        for (_, row) in &rows {
+        for (of, row) in &rows {
             books.added(row, true, row.bytes);
-            assert!(row.bytes <= ROW_BYTES && row.bytes == row.count * RECORD_BYTES);
+            let emptied = self.emptied.range((*of, row.first)..(*of, row.end())).count();
+            let without = u32::try_from(emptied).unwrap() * (RECORD_BYTES - 4);
+            assert!(row.bytes <= ROW_BYTES && row.bytes == row.count * RECORD_BYTES - without);
         }
         let held = |books: &Books| {
             books
@@ -155,6 +193,12 @@ impl Run {
         };
         assert_eq!(held(&books), held(&self.books));
         assert_eq!(self.index.len(), rows.len());
+        let placed = |(stream, seq): &(StreamId, u64)| self.index.find(*stream, Seq(*seq)).is_some();
+        let marked: Vec<_> = self.erased.iter().copied().filter(placed).collect();
+        assert!(
+            self.index.erasures.marks().eq(marked),
+            "erased records whose row is there"
+        );
         for (stream, live) in &self.live {
             let in_rows: u64 = rows
                 .iter()
@@ -172,12 +216,13 @@ impl Run {
 
 proptest! {
     #[test]
-    fn every_live_record_is_found_and_every_byte_is_booked(steps in prop::collection::vec(step(), 1..120)) {
+    fn every_live_record_is_found_and_every_byte_is_booked_and_every_erased_record_is_known(steps in prop::collection::vec(step(), 1..120)) {
         let mut run = Run::default();
         for step in steps {
             match step {
                 Step::Place { stream, count, same_frame } => run.place(StreamId(stream), count, same_frame),
                 Step::Free { stream, from, count } => run.free(StreamId(stream), &from, count),
+                Step::Erase { stream, at } => run.erase(StreamId(stream), &at),
                 Step::Move { file } => run.move_file(&file),
             }
             run.check();
@@ -240,4 +285,26 @@ fn a_long_stream_is_freed_from_the_middle_without_going_through_it() {
     }
     assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
     assert_eq!(run.index.len(), 11_000);
+}
+
+#[test]
+fn a_record_is_erased_once() {
+    let mut run = Run::default();
+    run.place(StreamId(1), 3, false);
+    let mut erase = |seq| run.index.erase(StreamId(1), Seq(seq), &mut run.books).is_ok();
+    assert_eq!([2, 2, 4].map(&mut erase), [true, false, false]);
+}
+
+#[test]
+fn records_are_left_out_in_place() {
+    let records = [
+        &[2u8, 0, 0, 0, 1, 2][..],
+        &[1, 0, 0, 0, 3],
+        &[0, 0, 0, 0],
+        &[1, 0, 0, 0, 4],
+    ]
+    .concat();
+    let left = without(&records, 5, &[6, 8]).unwrap();
+    assert_eq!(left, [2, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(without(&records[..12], 5, &[]).is_err(), "cut off");
 }

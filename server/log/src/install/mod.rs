@@ -13,8 +13,6 @@
 
 mod spill;
 
-use std::collections::BTreeMap;
-
 use boltq_core::{DecodeError, StreamId};
 use bytes::{Bytes, BytesMut};
 
@@ -23,7 +21,7 @@ use crate::error::{AppendError, InstallError};
 use crate::export::ExportedRun;
 use crate::frame::Kind;
 use crate::group::{GroupLog, RaftLog};
-use crate::index::{Row, RowChanges, StreamIndex, StreamRows, record_bytes};
+use crate::index::{Erasure, Erasures, Row, RowChanges, StreamIndex, record_bytes};
 use crate::log::{Disk, Store};
 use crate::store::{MemoryFrames, Pins};
 use crate::types::{EntryId, FileId, FrameKey};
@@ -39,6 +37,8 @@ pub struct Install {
     pending: Option<Pending>,
     /// A row for each frame that was written. In memory mode, `frame` is the position among the frames that are held.
     rows: Vec<(StreamId, Row)>,
+    /// The last file that there was when it began.
+    begun: FileId,
     /// None if something could not be added.
     frames: Option<Frames>,
 }
@@ -71,12 +71,14 @@ impl GroupLog {
     /// # Errors
     /// The log has stopped.
     pub fn begin_install(&self) -> Result<Install, InstallError> {
+        let mut begun = FileId::NONE;
         let frames = match &self.plane().store {
             Store::Memory(_) => Frames::Memory(Vec::new()),
             Store::Disk(disk) => {
                 if let Some(failure) = disk.wal.failure() {
                     return Err(AppendError::Failed(failure).into());
                 }
+                begun = disk.wal.last_file();
                 Frames::Disk(Spill::new(disk, self.plane().config.wal_file_bytes))
             }
         };
@@ -84,6 +86,7 @@ impl GroupLog {
             log: self.clone(),
             pending: None,
             rows: Vec::new(),
+            begun,
             frames: Some(frames),
         })
     }
@@ -198,7 +201,7 @@ impl Install {
             (Frames::Disk(spill), Store::Disk(disk)) => {
                 state.index = index(&rows);
                 let pins = spill.publish(disk)?;
-                let outcome = log.install_on_disk(disk, state);
+                let outcome = log.install_on_disk(disk, state, self.begun);
                 if outcome.is_err() {
                     let keep = |pins: &Pins| checkpoint::keep_if_failed(disk, Some(pins));
                     pins.iter().for_each(keep);
@@ -230,7 +233,7 @@ impl GroupLog {
         raft.table.check_install(applied).map_err(behind)
     }
 
-    fn install_on_disk(&self, disk: &Disk, new: State<'_>) -> Result<(), InstallError> {
+    fn install_on_disk(&self, disk: &Disk, mut new: State<'_>, begun: FileId) -> Result<(), InstallError> {
         // Held from here on: whether an entry is one before the state or after it is a matter of its place.
         let mut raft = self.group.raft.lock();
         self.check_install(&raft, new.applied)?;
@@ -241,6 +244,7 @@ impl GroupLog {
         };
         // After the place: the checkpoint says that the log is on the device up to there.
         checkpoint::sync_log(disk)?;
+        new.index.erasures = self.erasures_with_install(disk, &raft, begun);
         let flat = FlatRows::new(&new.index);
         let head = self.head(disk, new.applied, (replay, replay), flat.files());
         let file = checkpoint::write_file(disk, &head, new.meta, new.state, &flat)?;
@@ -264,6 +268,20 @@ impl GroupLog {
         };
         self.replace_saved(disk, saved);
         Ok(())
+    }
+
+    /// What the group had before may be erased in the state that takes its place.
+    fn erasures_with_install(&self, disk: &Disk, raft: &RaftLog, begun: FileId) -> Erasures {
+        let index = self.group.index.read();
+        let mut erasures = index.erasures.without_marks();
+        if index.len() > 0 || raft.table.last().is_some() {
+            erasures.begin(Erasure {
+                record: None,
+                wal_upto: disk.wal.begin_erasure(),
+                segments_upto: begun,
+            });
+        }
+        erasures
     }
 
     fn install_in_memory(
@@ -297,12 +315,9 @@ impl GroupLog {
     }
 
     fn replace_index(&self, new: StreamIndex, changes: &mut impl RowChanges) {
-        let rows = |index: &StreamIndex, change: &mut dyn FnMut(&Row)| {
-            index.streams().flat_map(|(_, rows)| rows.iter()).for_each(change);
-        };
-        rows(&new, &mut |row| changes.added(row, true, row.bytes));
+        new.rows().for_each(|row| changes.added(row, true, row.bytes));
         let mut index = self.group.index.write();
-        rows(&index, &mut |row| changes.removed(row));
+        index.rows().for_each(|row| changes.removed(row));
         *index = new;
     }
 }
@@ -353,10 +368,11 @@ fn sort(rows: &mut [(StreamId, Row)]) -> Result<(), InstallError> {
     }
 }
 
+/// `rows` are in order.
 fn index(rows: &[(StreamId, Row)]) -> StreamIndex {
-    let streams = rows.chunk_by(|a, b| a.0 == b.0).map(|part| {
-        let rows = part.iter().map(|(_, row)| *row).collect();
-        (part[0].0, StreamRows::from_rows(rows))
-    });
-    StreamIndex::from_rows(streams.collect::<BTreeMap<_, _>>())
+    let mut index = StreamIndex::default();
+    for part in rows.chunk_by(|a, b| a.0 == b.0) {
+        index.append(part[0].0, part.iter().map(|(_, row)| *row).collect());
+    }
+    index
 }

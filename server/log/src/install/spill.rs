@@ -10,7 +10,7 @@ use crate::error::InstallError;
 use crate::files::FileLayer;
 use crate::log::Disk;
 use crate::segment::{Length, SegmentWriter};
-use crate::store::{Name, Pins, TMP_SUFFIX};
+use crate::store::{Accounts, Name, Pins, TMP_SUFFIX};
 use crate::types::{FileId, FrameKey};
 use crate::users::Users;
 
@@ -19,6 +19,7 @@ pub(super) struct Spill {
     files: Arc<dyn FileLayer>,
     dir: PathBuf,
     users: Arc<Users>,
+    accounts: Accounts,
     /// Length from which on a segment is finished, so that compaction can rewrite one after the other.
     segment_bytes: u64,
     current: Option<SegmentWriter>,
@@ -33,6 +34,7 @@ impl Spill {
             files: Arc::clone(&disk.files),
             dir: disk.dir.clone(),
             users: Arc::clone(&disk.users),
+            accounts: disk.frames.accounts.clone(),
             segment_bytes,
             current: None,
             finished: Vec::new(),
@@ -111,6 +113,12 @@ impl Drop for Spill {
         for path in &self.paths {
             if let Err(error) = self.files.remove(path) {
                 tracing::warn!(file = %path.display(), %error, "a segment that was not completed cannot be removed; the next start tries again");
+                let name = path.file_name().and_then(|name| name.to_str());
+                if let Some(Name::Segment(id)) =
+                    name.and_then(|name| Name::parse_unfinished(name).or(Name::parse(name)))
+                {
+                    self.accounts.leave(id);
+                }
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::error::OpenError;
 use crate::files::DirLock;
 use crate::frame::Mark;
 use crate::group::{Group, RaftLog};
-use crate::index::{RowChanges, StreamIndex, StreamRows};
+use crate::index::{RowChanges, StreamIndex};
 use crate::log::{Disk, Owner, Plane, Running, Store};
 use crate::segment::Length;
 use crate::steps::OnWork;
@@ -39,6 +39,8 @@ pub(super) struct Recovered {
     pub(super) segments: BTreeMap<FileId, Length>,
     pub(super) replay: Replay,
     pub(super) read: Read,
+    /// Half-written segments that cannot be removed.
+    pub(super) leaving: Vec<FileId>,
 }
 
 impl Recovered {
@@ -55,6 +57,7 @@ impl Recovered {
             segments,
             replay,
             read,
+            leaving,
         } = self;
         let (files, dir) = (Arc::clone(&directory.files), directory.path.clone());
         let frames = Arc::new(DiskFrames {
@@ -62,13 +65,16 @@ impl Recovered {
             handles: Handles::new(Arc::clone(&files), &dir, config.open_files),
             accounts: Accounts::default(),
         });
-        let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes);
+        let accounts = frames.accounts.clone();
+        leaving.into_iter().for_each(|id| accounts.leave(id));
+        let mut keeper = Keeper::new(Arc::clone(&files), &dir, config.wal_file_bytes, accounts);
         keeper.reserve().found(directory.reserve_bytes);
         open_accounts(&directory, &read, &segments, &frames.accounts);
         let last_id = last_file_id(&directory, &checkpoints);
         let starts = group_starts(&replay);
         let bytes = config.wal_file_bytes.min(FIRST_FILE_BYTES).max(start_bytes(&starts));
-        let first = start_first_file(&mut keeper, last_id, bytes, &directory, &read)?;
+        let erase_upto = erase_upto(&checkpoints);
+        let first = start_first_file(&mut keeper, (last_id, erase_upto), bytes, &directory, &read)?;
         frames.accounts.open_wal(first.id, first.bytes);
 
         let replays = checkpoints
@@ -76,7 +82,8 @@ impl Recovered {
             .map(|(group, newest)| (*group, newest.contents.head.replay.file_id()))
             .collect();
         let first_id = first.id;
-        let head = Head::new(first, (read.last, read.end), starts, replays, replay.total_bytes);
+        let mut head = Head::new(first, (read.last, read.end), starts, replays, replay.total_bytes);
+        head.erase(erase_upto);
         let durable = Mark {
             file: u64::from(read.last.0),
             offset: read.end,
@@ -102,6 +109,7 @@ impl Recovered {
                 frames,
                 spare_bytes,
                 compaction: Arc::default(),
+                erasing: Arc::default(),
                 users: Arc::default(),
             }),
             groups: Mutex::new(groups),
@@ -144,7 +152,7 @@ fn last_file_id(directory: &Directory, checkpoints: &BTreeMap<GroupId, Newest>) 
 
 fn start_first_file(
     keeper: &mut Keeper,
-    last_id: FileId,
+    (last_id, erase_upto): (FileId, FileId),
     bytes: u64,
     directory: &Directory,
     read: &Read,
@@ -157,14 +165,23 @@ fn start_first_file(
     let mut unused: Vec<(FileId, u64)> = read.unused.iter().filter_map(length).collect();
     if let Some(position) = unused.iter().position(|(_, bytes)| keeper.can_recycle(*bytes)) {
         let (spare, bytes) = unused.swap_remove(position);
-        keeper.discard(Name::Wal(spare), bytes);
+        keeper.discard(Name::Wal(spare), bytes, erase_upto);
     }
-    let first = keeper.prepare(id, bytes, read.last, false).map_err(create)?;
+    let first = keeper
+        .prepare((id, erase_upto), bytes, read.last, false)
+        .map_err(create)?;
     // Not before: at any time there is a file that is as new as a checkpoint says.
     for (id, bytes) in unused {
-        keeper.discard(Name::Wal(id), bytes);
+        keeper.discard(Name::Wal(id), bytes, erase_upto);
     }
     Ok(first)
+}
+
+/// The last file that has to go for an erasure that is not complete.
+fn erase_upto(checkpoints: &BTreeMap<GroupId, Newest>) -> FileId {
+    let newest = checkpoints.values();
+    let pending = newest.flat_map(|newest| newest.contents.index.erasures.pending());
+    pending.map(|(_, erasure)| erasure.wal_upto).max().unwrap_or_default()
 }
 
 fn group_starts(replay: &Replay) -> BTreeMap<GroupId, GroupStart> {
@@ -188,26 +205,26 @@ fn groups(
         if let Some(newest) = checkpoints.remove(&id) {
             let replay_file = newest.contents.head.replay.file;
             let total_bytes = replay.bytes_before.get(&replay_file).copied().unwrap_or(0);
-            let (saved, streams) = saved(newest, total_bytes);
+            let (saved, index) = saved(newest, total_bytes);
             accounts.checkpointed(&[], &saved.files);
-            book(&streams, accounts);
+            book(&index, accounts);
             *group.saved.get_mut() = saved;
-            *group.index.get_mut() = StreamIndex::from_rows(streams);
+            *group.index.get_mut() = index;
         }
         groups.insert(id, Arc::new(group));
     }
     groups
 }
 
-fn book(streams: &BTreeMap<boltq_core::StreamId, StreamRows>, accounts: &Accounts) {
+fn book(index: &StreamIndex, accounts: &Accounts) {
     let mut changes = Changes::by_file();
-    for row in streams.values().flat_map(StreamRows::iter) {
+    for row in index.rows() {
         changes.added(row, true, row.bytes);
     }
     accounts.book(&changes);
 }
 
-fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::StreamId, StreamRows>) {
+fn saved(newest: Newest, total_bytes: u64) -> (Saved, StreamIndex) {
     let contents = newest.contents;
     let checkpoint = Checkpoint {
         applied: contents.head.applied,
@@ -216,7 +233,7 @@ fn saved(newest: Newest, total_bytes: u64) -> (Saved, BTreeMap<boltq_core::Strea
     };
     let files = contents.head.files.iter().map(|(id, _)| *id).collect();
     let saved = Saved::new(checkpoint, (newest.name, newest.bytes), files, total_bytes);
-    (saved, contents.streams)
+    (saved, contents.index)
 }
 
 fn start_threads(owner: &Owner) -> Result<(), OpenError> {

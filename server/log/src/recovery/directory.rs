@@ -12,9 +12,8 @@ use crate::checkpoint::read_whole;
 use crate::error::OpenError;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::{self, HEADER_BYTES, Kind, VERSION_1};
-use crate::index::StreamRows;
 use crate::segment::{self, Length, SegmentError};
-use crate::store::{Class, FrameError, Name, TMP_SUFFIX, read_frame, read_frame_of};
+use crate::store::{Class, FrameError, Name, read_frame, read_frame_of};
 use crate::types::{FileId, FrameKey};
 use crate::wal::payload::{Start, decode_reserved};
 use crate::wal::{ENTRY_PREFIX_BYTES, RESERVE_NAME};
@@ -50,7 +49,7 @@ impl Newest {
             .map(|(id, _)| *id)
             .collect();
         let mut ends = BTreeMap::new();
-        for row in self.contents.streams.values().flat_map(StreamRows::iter) {
+        for row in self.contents.index.rows() {
             if wals.contains(&row.file) {
                 let body_at = (HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64;
                 let row_end = u64::from(row.frame) + body_at + u64::from(row.at) + u64::from(row.bytes);
@@ -89,13 +88,7 @@ impl Directory {
                         .or_default()
                         .insert(index, entry.bytes);
                 }
-                None if entry
-                    .name
-                    .strip_suffix(TMP_SUFFIX)
-                    .is_some_and(|stem| Name::parse(stem).is_some()) =>
-                {
-                    directory.unfinished.push(entry.name);
-                }
+                None if Name::parse_unfinished(&entry.name).is_some() => directory.unfinished.push(entry.name),
                 None if entry.name == RESERVE_NAME => directory.reserve_bytes = entry.bytes,
                 None => {}
             }
@@ -137,11 +130,12 @@ impl Directory {
             why,
         };
         let handle = self.open(name)?;
-        let (version, payload) = read_whole(&handle, index.0).map_err(|error| match error {
+        let frame = read_whole(&handle, index.0).map_err(|error| match error {
             FrameError::Io(source) => io_error("read", &self.join(name))(source),
             FrameError::Fault(fault) => damaged(fault.text().to_owned()),
         })?;
-        let contents = format::decode(&payload).map_err(|error| damaged(error.to_string()))?;
+        let contents = format::decode(&frame.payload, frame.kind == Kind::ErasingCheckpoint)
+            .map_err(|error| damaged(error.to_string()))?;
         if contents.head.group != group || contents.head.applied.index != index {
             return Err(damaged("it is the checkpoint of another group or entry".to_owned()));
         }
@@ -149,7 +143,7 @@ impl Directory {
             contents,
             name,
             bytes,
-            synced: version > VERSION_1,
+            synced: frame.version > VERSION_1,
         })
     }
 
@@ -189,8 +183,10 @@ impl Directory {
         }
     }
 
-    /// Removes what a crash left half written, and checkpoints that are not the newest.
-    pub(super) fn remove_leftovers(&self) {
+    /// Removes what a crash left half written, and checkpoints that are not the newest. Returns the segments that cannot be
+    /// removed.
+    pub(super) fn remove_leftovers(&self) -> Vec<FileId> {
+        let mut left = Vec::new();
         let old = self.checkpoints.iter().flat_map(|(group, indexes)| {
             let old = indexes.keys().rev().skip(1);
             old.map(|index| Name::Checkpoint(*group, *index).to_string())
@@ -198,8 +194,12 @@ impl Directory {
         for name in old.chain(self.unfinished.iter().cloned()) {
             if let Err(error) = self.files.remove(&self.path.join(&name)) {
                 tracing::warn!(file = %name, %error, "a file that is not needed cannot be removed");
+                if let Some(Name::Segment(id)) = Name::parse_unfinished(&name) {
+                    left.push(id);
+                }
             }
         }
+        left
     }
 }
 

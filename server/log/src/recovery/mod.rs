@@ -62,7 +62,7 @@ pub(crate) fn open(
         ending::write_again(&directory, &read)?;
     }
     ending::sync(&directory, &mut read)?;
-    directory.remove_leftovers();
+    let leaving = directory.remove_leftovers();
 
     let recovered = Recovered {
         directory,
@@ -70,6 +70,7 @@ pub(crate) fn open(
         segments,
         replay,
         read,
+        leaving,
     };
     recovered.into_owner(config, lock, on_work)
 }

@@ -105,7 +105,7 @@ impl Replay {
                 self.group(group).table.purge(upto);
             }
             Kind::Mark | Kind::End => {}
-            Kind::Run | Kind::Footer | Kind::Trailer | Kind::Checkpoint | Kind::Reserved => {
+            Kind::Run | Kind::Footer | Kind::Trailer | Kind::Checkpoint | Kind::ErasingCheckpoint | Kind::Reserved => {
                 return Err(Misfit::Decode(DecodeError::Unknown {
                     what: "kind of a frame in the WAL",
                     value: frame.kind as u64,

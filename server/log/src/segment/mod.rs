@@ -7,6 +7,8 @@
 //! trailer      u64 offset of the footer, u64 number of runs, u64 bytes of all records; the last frame of the file
 //! ```
 //!
+//! A record without bytes in a run is one that was erased before the segment was written.
+//!
 //! A segment is written under another name, synced and renamed, and never changed. Rows in memory and in checkpoints point
 //! into it like into a WAL file; the footer says what is in it without them.
 
@@ -173,6 +175,11 @@ pub(crate) enum SegmentError {
 
 /// Checks that the file ends like a segment, and returns how long it is. The records are checked when they are read.
 pub(crate) fn check_end(handle: &Arc<dyn LogFile>, id: FileId) -> Result<Length, SegmentError> {
+    read_end(handle, id).map(|(length, _)| length)
+}
+
+/// As [`check_end`], with what is in it.
+pub(crate) fn read_end(handle: &Arc<dyn LogFile>, id: FileId) -> Result<(Length, Vec<Run>), SegmentError> {
     let bytes = handle.len().map_err(SegmentError::Io)?;
     let trailer_at = bytes.saturating_sub(frame::frame_bytes(TRAILER_BYTES) as u64);
     let payload = read(handle, id, trailer_at, Kind::Trailer)?;
@@ -185,10 +192,11 @@ pub(crate) fn check_end(handle: &Arc<dyn LogFile>, id: FileId) -> Result<Length,
             why: "footer and trailer contradict each other".to_owned(),
         });
     }
-    Ok(Length {
+    let length = Length {
         file_bytes: bytes,
         record_bytes,
-    })
+    };
+    Ok((length, runs))
 }
 
 fn read(handle: &Arc<dyn LogFile>, id: FileId, at: u64, kind: Kind) -> Result<bytes::Bytes, SegmentError> {

@@ -3,7 +3,7 @@
 //! A file goes when no row in memory points into it, no durable checkpoint has a row that does, nobody has pinned it, and,
 //! for a WAL file, a replay does not need it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,6 +62,8 @@ impl Account {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Accounts {
     files: Arc<Mutex<BTreeMap<FileId, Account>>>,
+    /// Files without an account that a power loss may show to be there still. Taken after the lock of the accounts.
+    leaving: Arc<Mutex<BTreeSet<FileId>>>,
     /// Counts the times that a file lost its last row.
     emptied: Arc<AtomicU64>,
 }
@@ -113,8 +115,37 @@ impl Accounts {
         }
     }
 
+    /// Closes an account; the file is about to go.
     pub(crate) fn remove(&self, id: FileId) {
-        self.files.lock().remove(&id);
+        let mut files = self.files.lock();
+        self.leaving.lock().insert(id);
+        files.remove(&id);
+    }
+
+    /// A file that never had an account is about to go.
+    pub(crate) fn leave(&self, id: FileId) {
+        self.leaving.lock().insert(id);
+    }
+
+    /// These files are gone from the device, for good.
+    pub(crate) fn left(&self, ids: impl IntoIterator<Item = FileId>) {
+        let mut leaving = self.leaving.lock();
+        for id in ids {
+            leaving.remove(&id);
+        }
+    }
+
+    /// Whether any WAL file up to `upto` may be on the device, or a segment that is leaving.
+    pub(crate) fn holds_wal_upto(&self, upto: FileId) -> bool {
+        let files = self.files.lock();
+        let mut accounts = files.range(..=upto);
+        accounts.any(|(_, account)| account.class == Class::Wal) || self.leaving.lock().range(..=upto).next().is_some()
+    }
+
+    /// Whether a file may be on the device.
+    pub(crate) fn holds(&self, id: FileId) -> bool {
+        let files = self.files.lock();
+        files.contains_key(&id) || self.leaving.lock().contains(&id)
     }
 
     pub(crate) fn class(&self, id: FileId) -> Option<Class> {
@@ -180,6 +211,7 @@ impl Accounts {
             .filter(|(id, account)| account.is_free() && (account.class == Class::Segment || **id < replay_from))
             .map(|(id, _)| *id)
             .collect();
+        self.leaving.lock().extend(&free);
         free.into_iter()
             .filter_map(|id| files.remove(&id).map(|account| (id, account)))
             .collect()
@@ -197,6 +229,15 @@ impl Accounts {
         held.filter(|account| account.rows == 0 && account.pins == 0 && account.checkpoints > 0)
             .map(|account| account.bytes)
             .sum()
+    }
+
+    /// Those of `held` that no rows are in any more.
+    pub(crate) fn held_by_checkpoints(&self, held: &[FileId]) -> Vec<(FileId, Account)> {
+        let files = self.files.lock();
+        let held = held
+            .iter()
+            .filter_map(|id| files.get(id).map(|account| (*id, *account)));
+        held.filter(|(_, account)| account.rows == 0).collect()
     }
 
     pub(crate) fn snapshot(&self) -> Vec<(FileId, Account)> {

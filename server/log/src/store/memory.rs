@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 
 use super::Changes;
-use crate::index::{Moved, Row, StreamIndex};
+use crate::index::{Moved, Row, StreamIndex, without};
 use crate::types::{FileId, FrameKey};
 
 /// A frame that is shorter is not worth a copy.
@@ -154,8 +154,13 @@ impl MemoryFrames {
                 continue;
             };
             let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
-            out.put_slice(records);
-            moved.push((stream, (key, row.at, Row { at, ..*row })));
+            let erased = index.erasures.marked(stream, row.first, row.end());
+            match without(records, row.first, &erased) {
+                Ok(rest) => out.put_slice(&rest),
+                Err(_) => continue,
+            }
+            let bytes = u32::try_from(out.len()).unwrap_or(u32::MAX) - at;
+            moved.push((stream, (key, row.at, Row { at, bytes, ..*row })));
         }
         let copy = self.add_records(out.freeze());
         let mut changes = Changes::by_frame();

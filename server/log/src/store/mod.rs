@@ -7,7 +7,7 @@ mod memory;
 mod names;
 
 pub(crate) use accounts::{Account, Accounts, Class, Pins};
-pub(crate) use frames::{DiskFrames, FrameError, read_frame, read_frame_of};
+pub(crate) use frames::{DiskFrames, FrameError, OwnedFrame, read_frame, read_frame_of};
 pub(crate) use handles::Handles;
 pub(crate) use memory::MemoryFrames;
 pub(crate) use names::{LOCK_NAME, Name, TMP_SUFFIX};

@@ -37,6 +37,11 @@ impl std::fmt::Display for Name {
 }
 
 impl Name {
+    /// What a file was to become that is called `name`, if it is being written.
+    pub(crate) fn parse_unfinished(name: &str) -> Option<Self> {
+        Self::parse(name.strip_suffix(TMP_SUFFIX)?)
+    }
+
     /// Nothing for names that are not ours; they are left alone.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let parsed = if let Some(rest) = name.strip_prefix("wal-") {

@@ -35,6 +35,8 @@ pub(crate) struct Head {
     /// What the first frames said that each group needs: that of the newest file that is on the device, and those after it.
     starts: VecDeque<(FileId, Needs)>,
     next: Option<Prepared>,
+    /// The last file that there was when something was erased: none up to it may be recycled, and all of them are to go.
+    erase_upto: FileId,
     /// Bytes that the next file has to have, if it is not an ordinary one.
     wanted_bytes: u64,
     batches: Vec<Batch>,
@@ -63,6 +65,7 @@ impl Head {
             checkpoints,
             starts: VecDeque::new(),
             next: Some(first),
+            erase_upto: FileId::NONE,
             wanted_bytes: 0,
             batches: Vec::new(),
             idle: false,
@@ -201,15 +204,39 @@ impl Head {
         while self.starts.get(1).is_some_and(|(file, _)| *file <= durable) {
             self.starts.pop_front();
         }
-        let Some((file, needs)) = self.starts.front().filter(|(file, _)| *file <= durable) else {
+        self.first_needed(durable)
+    }
+
+    fn first_needed(&self, durable: FileId) -> FileId {
+        let Some((file, needs)) = self.starts.iter().rfind(|(file, _)| *file <= durable) else {
             return FileId::NONE;
         };
         let said = needs.iter().map(|(group, needed)| {
             let replay = self.checkpoints.get(group).copied().unwrap_or_default();
             needed.unwrap_or(*file).max(replay)
         });
-        let now = self.groups.values().filter_map(|group| group.needed_from);
-        said.chain(now).min().unwrap_or(*file).min(*file)
+        said.chain(self.needed_now()).min().unwrap_or(*file).min(*file)
+    }
+
+    fn needed_now(&self) -> impl Iterator<Item = FileId> {
+        self.groups.values().filter_map(|group| group.needed_from)
+    }
+
+    /// Everything up to the file `upto` is to go.
+    pub(crate) fn erase(&mut self, upto: FileId) {
+        self.erase_upto = upto.max(self.erase_upto);
+    }
+
+    pub(crate) fn erase_upto(&self) -> FileId {
+        self.erase_upto
+    }
+
+    /// Whether the log has to go on in another file before those that are to go can: it is in one of them itself, or
+    /// the first frame of its file says that they are needed, which they are no more.
+    pub(crate) fn holds_erased(&self, durable: FileId) -> bool {
+        let upto = self.erase_upto;
+        let said = || self.first_needed(durable) <= upto && self.needed_now().all(|file| file > upto);
+        upto > FileId::NONE && (self.file <= upto || durable >= self.file && said())
     }
 
     pub(crate) fn take_idle(&mut self) -> bool {

@@ -1,5 +1,7 @@
 //! Preparing the next file, and removing or recycling those that nothing needs: on a thread of its own, or in steps.
 
+mod erasing;
+
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::payload::encode_reserved;
+use super::room::{fill, is_out_of_handles, is_out_of_room, reserve_room};
 use super::{Head, Prepared, Reserve, Wal};
 use crate::error::Failure;
 use crate::files::{FileLayer, LogFile};
 use crate::frame::{self, Header, Kind, Mark};
-use crate::store::{Class, Name};
+use crate::store::{Accounts, Class, Name};
 use crate::types::FileId;
 
 /// Time until the next attempt when there was no room for a file; it doubles …
@@ -20,8 +23,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Time until the next attempt when the process had too many files open. They may go at any time, and appends wait.
 const RETRY_HANDLES: Duration = Duration::from_millis(50);
-/// Zeroes that are written at once.
-const ZERO_BYTES: usize = 1 << 20;
 /// A log that fills a file in less than this is bound by the bytes that reach the device, and gets files whose room is only
 /// reserved. Syncs into those take longer, as each also says what was written, but they cover much, and no byte is written
 /// twice. In a slower log every sync counts, and the zeroes cost nothing that anybody waits for.
@@ -36,6 +37,14 @@ pub(crate) struct Keeper {
     /// A file that nothing needs, under its old name.
     spare: Option<FileId>,
     spare_bytes: Arc<AtomicU64>,
+    accounts: Accounts,
+    /// Files that were removed, which is not on the device yet.
+    removed: Vec<FileId>,
+    /// Files that could not be removed.
+    stuck: Vec<Name>,
+    /// What was erased when the log had to go on in another file the last time, and when it may have to again.
+    erased: FileId,
+    erase_at: Duration,
     /// When the last file was prepared.
     prepared: Option<Duration>,
     /// When to try again after a file could not be.
@@ -50,12 +59,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(files: Arc<dyn FileLayer>, dir: &Path, file_bytes: u64) -> Self {
+    pub(crate) fn new(files: Arc<dyn FileLayer>, dir: &Path, file_bytes: u64, accounts: Accounts) -> Self {
         Self {
             dir: dir.to_owned(),
             file_bytes,
             spare: None,
             spare_bytes: Arc::default(),
+            accounts,
+            removed: Vec::new(),
+            stuck: Vec::new(),
+            erased: FileId::NONE,
+            erase_at: Duration::ZERO,
             prepared: None,
             retry_at: Duration::ZERO,
             retry: RETRY,
@@ -85,23 +99,53 @@ impl Keeper {
         bytes == self.file_bytes
     }
 
-    /// Keeps a file that nothing needs for later, or removes it.
-    pub(crate) fn discard(&mut self, name: Name, bytes: u64) {
+    /// Keeps a file that nothing needs for later, or removes it: if it is one of those up to `erase_upto`, for certain.
+    pub(crate) fn discard(&mut self, name: Name, bytes: u64, erase_upto: FileId) {
         if let (Name::Wal(id), None) = (name, self.spare)
             && self.can_recycle(bytes)
+            && id > erase_upto
         {
+            self.accounts.leave(id);
             self.spare = Some(id);
             self.spare_bytes.store(bytes, Ordering::Relaxed);
             return;
         }
-        if let Err(error) = self.files.remove(&self.path(name)) {
-            tracing::warn!(file = %name, %error, "a file that is no longer needed cannot be removed; the next start tries again");
+        self.remove(name);
+    }
+
+    fn remove(&mut self, name: Name) {
+        if let Name::Wal(id) | Name::Segment(id) = name {
+            self.accounts.leave(id);
+            match self.files.remove(&self.path(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(file = %name, %error, "a file that is no longer needed cannot be removed; the next time that others go, and the next start, try again");
+                    self.stuck.push(name);
+                }
+                Ok(()) | Err(_) => self.removed.push(id),
+            }
         }
     }
 
+    /// No name that was removed comes back.
+    fn sync_names(&mut self) -> io::Result<()> {
+        self.files.sync_dir(&self.dir)?;
+        self.accounts.left(self.removed.drain(..));
+        Ok(())
+    }
+
     /// A file of at least `bytes` under the name of `id`, that is on the device as a whole, and says that `in_use` was in use
-    /// before it. A `quick` log gets one whose room is only reserved.
-    pub(crate) fn prepare(&mut self, id: FileId, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
+    /// before it. A `quick` log gets one whose room is only reserved. Of the files up to `erase_upto`, none is recycled.
+    pub(crate) fn prepare(
+        &mut self,
+        (id, erase_upto): (FileId, FileId),
+        bytes: u64,
+        in_use: FileId,
+        quick: bool,
+    ) -> io::Result<Prepared> {
+        if let Some(spare) = self.spare.take_if(|spare| *spare <= erase_upto) {
+            self.spare_bytes.store(0, Ordering::Relaxed);
+            self.remove(Name::Wal(spare));
+        }
         if self.spare.is_some() && bytes <= self.file_bytes {
             return self.recycle(id, in_use);
         }
@@ -119,15 +163,16 @@ impl Keeper {
         handle.fdatasync()?;
         self.files.rename(&self.path(Name::Wal(spare)), &path)?;
         self.spare = Some(id);
+        self.removed.push(spare);
         // Before this, a power loss brings the old name back, and with it a file that is in use is lost.
-        self.files.sync_dir(&self.dir)?;
+        self.sync_names()?;
         self.spare = None;
         self.spare_bytes.store(0, Ordering::Relaxed);
         let bytes = self.file_bytes;
         Ok(Prepared { id, handle, bytes })
     }
 
-    fn create(&self, id: FileId, path: &Path, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
+    fn create(&mut self, id: FileId, path: &Path, bytes: u64, in_use: FileId, quick: bool) -> io::Result<Prepared> {
         let handle = self.files.create(path)?;
         // First, so that a device without room is not filled with zeroes to find that out.
         let reserved = reserve_room(&*handle, bytes)?;
@@ -136,7 +181,7 @@ impl Keeper {
         }
         write_reserved(&*handle, id, in_use)?;
         handle.fdatasync()?;
-        self.files.sync_dir(&self.dir)?;
+        self.sync_names()?;
         Ok(Prepared { id, handle, bytes })
     }
 
@@ -155,8 +200,13 @@ impl Keeper {
             self.tidy(wal);
             tidied();
         }
+        if chore.roll {
+            self.go_on(wal);
+        }
         if let Some(bytes) = chore.prepare {
             self.try_prepare(wal, bytes);
+            // With the name of the new file, those are gone for good that went before.
+            tidied();
         }
         if chore.reserve && self.reserve.make().is_err() {
             self.reserve_at = wal.clock.now() + RETRY_MAX;
@@ -210,11 +260,17 @@ impl Keeper {
         let put_back = wal.head().take_next();
         if let Some(next) = put_back {
             wal.frames.accounts.remove(next.id);
-            self.discard(Name::Wal(next.id), next.bytes);
+            let erase_upto = wal.head().erase_upto();
+            self.discard(Name::Wal(next.id), next.bytes, erase_upto);
         }
         let since = |prepared| wal.clock.now().saturating_sub(prepared);
         let quick = self.prepared.is_some_and(|prepared| since(prepared) < QUICK);
-        let next = self.prepare(wal.next_file_id()?, bytes, wal.durable_file(), quick)?;
+        // Together: a file of an id that an erasure does not know has to be made without what it erases.
+        let id = {
+            let head = wal.head();
+            (wal.next_file_id()?, head.erase_upto())
+        };
+        let next = self.prepare(id, bytes, wal.durable_file(), quick)?;
         self.prepared = Some(wal.clock.now());
         wal.frames.accounts.open_wal(next.id, next.bytes);
         wal.head().set_next(next);
@@ -226,7 +282,7 @@ impl Keeper {
 
     fn tidy(&mut self, wal: &Wal) {
         // In this order: what comes later is needed later.
-        let replay_from = wal.replay_from();
+        let (replay_from, erase_upto) = (wal.replay_from(), wal.head().erase_upto());
         let free = wal.frames.accounts.take_free(replay_from);
         if !free.is_empty() {
             // There may be room now.
@@ -238,8 +294,12 @@ impl Keeper {
                 Class::Wal => Name::Wal(id),
                 Class::Segment => Name::Segment(id),
             };
-            self.discard(name, account.bytes);
+            self.discard(name, account.bytes, erase_upto);
         }
+        for name in std::mem::take(&mut self.stuck) {
+            self.remove(name);
+        }
+        self.settle_names(wal, erase_upto);
     }
 
     /// Waits for something to do; not if the log is closed.
@@ -272,6 +332,7 @@ impl Keeper {
         Chore {
             tidy: head.tidy,
             prepare: due.then(|| self.wanted_bytes(head)),
+            roll: self.roll_due(wal, head).is_some_and(|due| due <= now),
             reserve: self.reserve_due(head).is_some_and(|due| due <= now),
         }
     }
@@ -287,7 +348,12 @@ impl Keeper {
 
     /// When there is something to do, if nothing else comes.
     pub(super) fn retry_due(&self, wal: &Wal, head: &Head) -> Option<Duration> {
-        self.file_due(wal, head).into_iter().chain(self.reserve_due(head)).min()
+        let due = [
+            self.file_due(wal, head),
+            self.reserve_due(head),
+            self.roll_due(wal, head),
+        ];
+        due.into_iter().flatten().min()
     }
 
     /// When the next file is to be prepared, if it is missing.
@@ -301,27 +367,6 @@ impl Keeper {
     /// When the reserve is to be made, if it is missing: after the next file.
     fn reserve_due(&self, head: &Head) -> Option<Duration> {
         (head.has_next() && !self.reserve.is_there()).then_some(self.reserve_at)
-    }
-}
-
-/// Whether there is no room on the device, or none for this user.
-pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Whether this process, or the system, has too many files open.
-fn is_out_of_handles(error: &io::Error) -> bool {
-    const HANDLES: [rustix::io::Errno; 2] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-    HANDLES
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// Reserves room for `bytes`; returns whether the file system can do that.
-pub(crate) fn reserve_room(handle: &dyn LogFile, bytes: u64) -> io::Result<bool> {
-    match handle.allocate(bytes) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
-        outcome => outcome.map(|()| true),
     }
 }
 
@@ -339,28 +384,18 @@ fn write_reserved(handle: &dyn LogFile, id: FileId, in_use: FileId) -> io::Resul
     handle.pwritev(&mut [IoSlice::new(&header), IoSlice::new(&payload)], 0)
 }
 
-/// Writes zeroes up to `bytes`.
-pub(super) fn fill(handle: &dyn LogFile, bytes: u64) -> io::Result<()> {
-    let zeroes = vec![0; ZERO_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let step = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(ZERO_BYTES);
-        handle.pwritev(&mut [IoSlice::new(&zeroes[..step])], at)?;
-        at += step as u64;
-    }
-    Ok(())
-}
-
 #[derive(Default)]
 struct Chore {
     tidy: bool,
     /// Bytes of the file to be prepared.
     prepare: Option<u64>,
+    /// Whether the log is to go on in the next file.
+    roll: bool,
     reserve: bool,
 }
 
 impl Chore {
     fn is_any(&self) -> bool {
-        self.tidy || self.prepare.is_some() || self.reserve
+        self.tidy || self.prepare.is_some() || self.roll || self.reserve
     }
 }

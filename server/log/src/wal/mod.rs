@@ -18,6 +18,7 @@ mod keeper;
 mod outgoing;
 pub(crate) mod payload;
 mod reserve;
+mod room;
 mod stall;
 mod writer;
 
@@ -38,10 +39,11 @@ use crate::store::DiskFrames;
 use crate::types::{FileId, Space};
 
 pub(crate) use head::{Head, Prepared, start_bytes};
-pub(crate) use keeper::{Keeper, is_out_of_room, reserve_room};
+pub(crate) use keeper::Keeper;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use payload::{ENTRY_PREFIX_BYTES, INDEX_MAX, VOTE_BYTES_MAX};
 pub(crate) use reserve::{RESERVE_NAME, Reserve};
+pub(crate) use room::{is_out_of_room, reserve_room};
 use stall::Since;
 use writer::Writer;
 
@@ -272,7 +274,11 @@ impl Wal {
 
     /// The highest id that a file has had.
     pub(crate) fn last_file_id(&self) -> u64 {
-        u64::from(self.file_ids.load(Ordering::Relaxed))
+        u64::from(self.last_file().0)
+    }
+
+    pub(crate) fn last_file(&self) -> FileId {
+        FileId(self.file_ids.load(Ordering::Relaxed))
     }
 
     /// The first file that has to stay. Votes and purges of all groups are in the first frame of every file, but as long as

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::keeper::{fill, reserve_room};
+use super::room::{fill, reserve_room};
 use crate::files::{FileLayer, LogFile};
 
 /// Name of the file.

@@ -1,6 +1,6 @@
 //! A small state machine over a log: entries say themselves what is placed and freed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -70,25 +70,41 @@ pub(crate) fn record(payload: &[u8]) -> Bytes {
 pub(crate) struct Plan {
     pub(crate) placed: Vec<(u64, u64, Vec<Bytes>)>,
     pub(crate) freed: Vec<(u64, u64, u64)>,
+    pub(crate) erased: Vec<(u64, u64)>,
 }
+
+/// Says in the number of ranges that are freed that there is more, and is not there in plans from before there was more.
+const HAS_ERASED: u32 = 1 << 31;
 
 impl Plan {
     pub(crate) fn place(stream: u64, first: u64, records: Vec<Bytes>) -> Self {
         Self {
             placed: vec![(stream, first, records)],
-            freed: Vec::new(),
+            ..Self::default()
         }
     }
 
     pub(crate) fn free(stream: u64, first: u64, count: u64) -> Self {
         Self {
-            placed: Vec::new(),
             freed: vec![(stream, first, count)],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn erase(stream: u64, seq: u64) -> Self {
+        Self {
+            erased: vec![(stream, seq)],
+            ..Self::default()
         }
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        let head = 8 + self.placed.len() * 28 + self.freed.len() * 24;
+        let erased_bytes = if self.erased.is_empty() {
+            0
+        } else {
+            4 + self.erased.len() * 16
+        };
+        let head = 8 + self.placed.len() * 28 + self.freed.len() * 24 + erased_bytes;
         let mut at = u32::try_from(head).unwrap();
         let mut out = BytesMut::new();
         out.put_u32_le(u32::try_from(self.placed.len()).unwrap());
@@ -101,11 +117,19 @@ impl Plan {
             out.put_u32_le(bytes);
             at += bytes;
         }
-        out.put_u32_le(u32::try_from(self.freed.len()).unwrap());
+        let more = if self.erased.is_empty() { 0 } else { HAS_ERASED };
+        out.put_u32_le(u32::try_from(self.freed.len()).unwrap() | more);
         for (stream, first, count) in &self.freed {
             out.put_u64_le(*stream);
             out.put_u64_le(*first);
             out.put_u64_le(*count);
+        }
+        if !self.erased.is_empty() {
+            out.put_u32_le(u32::try_from(self.erased.len()).unwrap());
+            for (stream, seq) in &self.erased {
+                out.put_u64_le(*stream);
+                out.put_u64_le(*seq);
+            }
         }
         for record in self.placed.iter().flat_map(|(_, _, records)| records) {
             out.put_slice(record);
@@ -126,12 +150,21 @@ pub(crate) fn effects(data: &[u8]) -> Vec<StorageEffect> {
             bytes: reader.u32("bytes").unwrap(),
         });
     }
-    for _ in 0..reader.u32("freed").unwrap() {
+    let freed = reader.u32("freed").unwrap();
+    for _ in 0..freed & !HAS_ERASED {
         effects.push(StorageEffect::Freed {
             stream: StreamId(reader.u64("stream").unwrap()),
             first: Seq(reader.u64("first").unwrap()),
             count: reader.u64("count").unwrap(),
         });
+    }
+    if freed & HAS_ERASED != 0 {
+        for _ in 0..reader.u32("erased").unwrap() {
+            effects.push(StorageEffect::Erased {
+                stream: StreamId(reader.u64("stream").unwrap()),
+                seq: Seq(reader.u64("sequence").unwrap()),
+            });
+        }
     }
     effects
 }
@@ -141,6 +174,8 @@ pub(crate) fn effects(data: &[u8]) -> Vec<StorageEffect> {
 pub(crate) struct Model {
     pub(crate) live: BTreeMap<(u64, u64), Bytes>,
     pub(crate) next: BTreeMap<u64, u64>,
+    /// What was erased.
+    pub(crate) erased: BTreeMap<(u64, u64), Bytes>,
 }
 
 impl Model {
@@ -167,6 +202,10 @@ impl Model {
                         self.live.remove(&(stream.0, seq)).expect("freed once");
                     }
                 }
+                StorageEffect::Erased { stream, seq } => {
+                    let record = self.live.remove(&(stream.0, seq.0)).expect("erased once");
+                    self.erased.insert((stream.0, seq.0), record);
+                }
             }
         }
     }
@@ -181,7 +220,40 @@ impl Model {
         let mut out = Vec::new();
         group.read(&places, ReadMode::Disk, &mut out).unwrap();
         assert!(out.iter().eq(self.live.values()), "records differ");
+        for (stream, seq) in self.erased.keys() {
+            let read = read_one(group, *stream, *seq);
+            // Its place goes with its row.
+            let is_gone = matches!(read, Err(ReadError::Erased { .. } | ReadError::NoRecord { .. }));
+            assert!(is_gone, "record {seq} of stream {stream} was erased: {read:?}");
+        }
     }
+}
+
+const SECRET: &[u8; 8] = b"/secret/";
+
+/// A record that is found wherever its bytes are.
+pub(crate) fn secret(number: u64, more_bytes: usize) -> Bytes {
+    let mut payload = SECRET.to_vec();
+    payload.extend_from_slice(&number.to_le_bytes());
+    payload.resize(payload.len() + more_bytes, 7);
+    record(&payload)
+}
+
+fn secrets_in(bytes: &[u8]) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    let windows = bytes.windows(16).filter(|window| window.starts_with(SECRET));
+    found.extend(windows.map(|window| u64::from_le_bytes(window[8..].try_into().unwrap())));
+    found
+}
+
+/// The number of a record that [`secret`] has made.
+pub(crate) fn number_of(record: &[u8]) -> u64 {
+    *secrets_in(record).first().unwrap()
+}
+
+/// Those that are in any file, be it in use or not.
+pub(crate) fn secrets(files: &SimFiles) -> BTreeSet<u64> {
+    files.image().values().flat_map(|bytes| secrets_in(bytes)).collect()
 }
 
 pub(crate) fn wait(run: impl FnOnce(boltq_log::Completion)) -> Result<(), AppendError> {

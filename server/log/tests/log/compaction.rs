@@ -103,7 +103,11 @@ fn many_small_rows_are_worth_a_copy_for_their_memory() {
             .map(|stream| (stream, round + 1, vec![record(b"small")]))
             .collect();
         let freed = Vec::new();
-        writer.commit(&Plan { placed, freed });
+        writer.commit(&Plan {
+            placed,
+            freed,
+            ..Plan::default()
+        });
     }
     assert_eq!(log.usage().rows, 10_000);
     // Until then the file is the one that is written to.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use boltq_core::{GroupId, LogIndex};
 use boltq_log::testing::SimFiles;
-use boltq_log::{Entry, Log, LogConfig, OpenError};
+use boltq_log::{Entry, Log, LogConfig, OpenError, ReadError};
 use bytes::Bytes;
 
 use crate::common::*;
@@ -24,13 +24,16 @@ const FIRST_CHECKPOINT: &str = "ckp-1-0000000000000003";
 const PREPARED: &str = "wal-0000000000000003.log";
 /// What is written now.
 const VERSION: u8 = 2;
+/// That of a checkpoint with erasures.
+const ERASING_VERSION: u8 = 3;
 
-/// Writes all kinds of frames, in one order.
-fn write_files() -> SimFiles {
+/// Writes all kinds of frames, in one order. With `erase`, something is erased before the last checkpoint.
+fn write_files(erase: bool) -> SimFiles {
     let files = SimFiles::new();
     let config = LogConfig {
         compaction_threshold: 0,
-        row_bytes: 64,
+        // With erasures, so that there are others in the row of what is erased.
+        row_bytes: if erase { 128 } else { 64 },
         ..config()
     };
     let (log, steps) = Log::open_stepped(config.clone(), Arc::new(files.clone()), Arc::new(|| ())).unwrap();
@@ -81,10 +84,15 @@ fn write_files() -> SimFiles {
         .unwrap();
     group.purge(id(1, 6));
     run();
+    if erase {
+        group.place(LogIndex(6), &effects(&Plan::erase(7, 5).encode())).unwrap();
+    }
     group
         .write_checkpoint(group.capture(), id(1, 6), b"meta", b"state".as_slice().into())
         .unwrap();
-    run();
+    if !erase {
+        run();
+    }
     log.close();
     for (name, bytes) in [(WAL, wal), (FIRST_CHECKPOINT, first_checkpoint), (PREPARED, prepared)] {
         write(&files, name, &bytes);
@@ -103,7 +111,10 @@ fn vector(version: u8, name: &str) -> PathBuf {
 }
 
 /// Without the zeroes that fill a WAL file.
-fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+fn trimmed(name: &str, mut bytes: Vec<u8>) -> Vec<u8> {
+    if !name.starts_with("wal-") {
+        return bytes;
+    }
     let end = bytes
         .iter()
         .rposition(|byte| *byte != 0)
@@ -114,27 +125,50 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn what_is_written_is_what_was_written() {
-    let files = write_files();
+    let files = write_files(false);
     for name in [WAL, NEXT, PREPARED, FIRST_CHECKPOINT, SEGMENT, CHECKPOINT] {
-        assert!(
-            names(&files).contains(&name.to_owned()),
-            "{name} of {:?}",
-            names(&files)
-        );
-        let bytes = trimmed(contents(&files, name));
-        // For a new version: writes its files, to be looked at and checked in.
-        if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {
-            std::fs::create_dir_all(vector(VERSION, "")).unwrap();
-            std::fs::write(vector(VERSION, name), &bytes).unwrap();
-        }
-        assert_eq!(bytes, trimmed(golden(VERSION, name)), "{name}");
+        compare(&files, VERSION, name);
     }
+    let files = write_files(true);
+    for name in [SEGMENT, CHECKPOINT] {
+        compare(&files, ERASING_VERSION, name);
+    }
+}
+
+fn compare(files: &SimFiles, version: u8, name: &str) {
+    let there = names(files);
+    assert!(there.contains(&name.to_owned()), "{name} of {there:?}");
+    let bytes = trimmed(name, contents(files, name));
+    // For a new version: writes its files, to be looked at and checked in.
+    if std::env::var_os("BOLTQ_WRITE_VECTORS").is_some() {
+        std::fs::create_dir_all(vector(version, "")).unwrap();
+        std::fs::write(vector(version, name), &bytes).unwrap();
+    }
+    assert_eq!(bytes, golden(version, name), "{name}");
 }
 
 #[test]
 fn what_was_written_is_still_read() {
     for version in 1..=VERSION {
         read_files(version);
+    }
+}
+
+#[test]
+fn a_checkpoint_with_erasures_is_still_read() {
+    let files = SimFiles::new();
+    let mut next = golden(VERSION, NEXT);
+    next.resize(64 << 10, 0);
+    write(&files, NEXT, &next);
+    write(&files, SEGMENT, &golden(ERASING_VERSION, SEGMENT));
+    write(&files, CHECKPOINT, &golden(ERASING_VERSION, CHECKPOINT));
+    let (log, _steps) = Log::open_stepped(config(), Arc::new(files), Arc::new(|| ())).unwrap();
+    let group = log.group(GROUP);
+    assert_eq!(group.erasures().pending, 1);
+    let read = read_one(&group, 7, 5);
+    assert!(matches!(read, Err(ReadError::Erased { .. })), "{read:?}");
+    for (seq, n) in [(1, 0), (6, 5)] {
+        assert_eq!(read_one(&group, 7, seq).unwrap(), record(&[n; 20]));
     }
 }
 

@@ -13,6 +13,7 @@ mod closing;
 mod common;
 mod compaction;
 mod crash;
+mod erasing;
 mod failing;
 mod golden;
 mod gone;

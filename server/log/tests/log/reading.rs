@@ -25,7 +25,7 @@ fn filled(files: &SimFiles, frames: u64) -> (Log, GroupLog) {
             placed: (first..first + RECORDS)
                 .map(|seq| (1, seq, vec![record(seq)]))
                 .collect(),
-            freed: Vec::new(),
+            ..Plan::default()
         };
         commit(&group, frame + 1, &plan);
     }

@@ -1,27 +1,28 @@
 //! Which key a message has that is not done: part of the replicated state.
 //!
 //! Eight bytes for each message, in chunks of neighbours. A chunk goes when all of its messages are done, so a message that
-//! stays for long keeps at most 1 KiB.
+//! stays for long keeps at most 1 KiB. A copy shares the chunks until one of the two changes them.
 //!
 //! Always true: a chunk has a message that is not done; `open` is how many it has of them; there is a hash for each of them, in
 //! the place of its sequence.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use boltq_core::codec::{self, Reader};
 use boltq_core::{DecodeError, KeyHash};
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::machine::{Machine, Queue};
 use crate::place::KEYED;
-use crate::snapshot::check;
+use crate::snapshot::{Parts, check};
 use crate::window::Window;
 
 /// Neighbours in a chunk.
 const CHUNK: u64 = 128;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Chunk {
     /// From the first sequence of the chunk on; those of messages that are done mean nothing.
     hashes: Vec<KeyHash>,
@@ -29,9 +30,9 @@ struct Chunk {
 }
 
 /// The keys of the messages of a queue that have one and are not done.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Keys {
-    chunks: BTreeMap<u64, Chunk>,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
 }
 
 /// A sequence within its chunk.
@@ -43,7 +44,7 @@ fn index(seq: u64) -> usize {
 impl Keys {
     /// Adds the key of a message that is newer than all others.
     pub(crate) fn push(&mut self, seq: u64, key: KeyHash) {
-        let chunk = self.chunks.entry(seq / CHUNK).or_default();
+        let chunk = Arc::make_mut(self.chunks.entry(seq / CHUNK).or_default());
         chunk.hashes.resize(index(seq), KeyHash::default());
         chunk.hashes.push(key);
         chunk.open += 1;
@@ -67,9 +68,11 @@ impl Keys {
         for (number, chunk) in self.chunks.range_mut(chunks) {
             let first = number * CHUNK;
             let part = range.start.max(first)..range.end.min(first + CHUNK);
-            chunk.open = chunk.open.saturating_sub(part.end - part.start);
-            if chunk.open == 0 {
+            let open = chunk.open.saturating_sub(part.end - part.start);
+            if open == 0 {
                 done.push(*number);
+            } else {
+                Arc::make_mut(chunk).open = open;
             }
         }
         for number in done {
@@ -98,14 +101,15 @@ pub(crate) fn is_empty(machine: &Machine) -> bool {
 ///     u32 queue, u32 number of its messages that have a key and are not done
 ///     of each, in the order of their sequences: u64 FNV-1a of the key
 /// ```
-pub(crate) fn write_section(machine: &Machine, out: &mut BytesMut) {
-    codec::put_len(out, queues(machine).count());
+pub(crate) fn write_section(machine: &Machine, parts: &mut Parts) {
+    codec::put_len(parts.bytes(), queues(machine).count());
     for (id, queue, window) in queues(machine) {
-        out.put_u32_le(id);
-        codec::put_len(out, usize::try_from(window.open_count()).unwrap_or(usize::MAX));
-        for seq in window.open_parts(0..u64::MAX).flatten() {
-            out.put_u64_le(queue.keys.get(seq).0);
-        }
+        parts.bytes().put_u32_le(id);
+        codec::put_len(
+            parts.bytes(),
+            usize::try_from(window.open_count()).unwrap_or(usize::MAX),
+        );
+        parts.keys(&queue.keys, window.open_parts(0..u64::MAX));
     }
 }
 
@@ -164,6 +168,23 @@ mod tests {
         keys.finish(&(310..320));
         assert!((300..310).chain(320..1_000).all(|seq| keys.get(seq) == hash(seq)));
         assert_eq!(keys.len(), 690);
+    }
+
+    #[test]
+    fn a_copy_stays_as_it_was() {
+        let mut keys = Keys::default();
+        (1..1_000).for_each(|seq| keys.push(seq, hash(seq)));
+        let copy = keys.clone();
+        keys.finish(&(1..500));
+        keys.push(1_000, hash(1_000));
+        assert_eq!((copy.len(), keys.len()), (999, 501));
+        assert!((1..1_000).all(|seq| copy.get(seq) == hash(seq)));
+        let shared = |(number, chunk)| copy.chunks.get(number).is_some_and(|other| Arc::ptr_eq(chunk, other));
+        // 1,000 is in the last of them, 500 in the first.
+        assert_eq!(
+            (keys.chunks.len(), keys.chunks.iter().filter(|one| shared(*one)).count()),
+            (5, 3)
+        );
     }
 
     #[test]

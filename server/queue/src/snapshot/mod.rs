@@ -26,6 +26,7 @@
 //! Integers are little-endian. Reading checks every invariant of the machine, conservation included: bytes that are
 //! accepted are a state that commands can lead to.
 
+mod capture;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -39,17 +40,16 @@ use crate::outcome::Totals;
 use crate::place::{DELAYED, STREAMS};
 use crate::routing;
 use crate::sections;
-use crate::times;
 use crate::window::Window;
 
+pub use capture::Captured;
+pub(crate) use capture::Parts;
 pub(crate) use read::{check, read, read_total};
 
 const FORMAT_QUEUES: u8 = 1;
 const FORMAT_ROUTING: u8 = 2;
 const FORMAT_ONCE: u8 = 3;
 const FORMAT_SECTIONS: u8 = 4;
-/// Room for what is small: names and figures.
-const SMALL_BYTES: usize = 64 << 10;
 /// Queues that were ever created. No group gets there, and far from overflow there is none to check.
 const NUMBERS_MAX: usize = 1 << 31;
 /// Instead of a set of streams: queues that were deleted.
@@ -57,10 +57,14 @@ const GONE: u16 = 1 << 15;
 /// Highest sequence and total that is accepted. No group gets there, and far from overflow there is none to check.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
-/// Appends the machine.
-pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
-    out.reserve(SMALL_BYTES + times::bytes_about(machine));
+/// Takes what a snapshot of the machine consists of.
+pub(crate) fn capture(machine: &Machine) -> Captured {
+    Captured::new(|parts| write(machine, parts))
+}
+
+fn write(machine: &Machine, parts: &mut Parts) {
     let format = format_of(machine);
+    let out = parts.bytes();
     out.put_u8(format);
     out.put_u64_le(machine.now.0);
     out.put_u8(u8::from(machine.salt.is_some()));
@@ -87,7 +91,7 @@ pub(crate) fn write(machine: &Machine, out: &mut BytesMut) {
         machine.once.write(out);
     }
     if format >= FORMAT_SECTIONS {
-        sections::write(machine, out);
+        sections::write(machine, parts);
     }
 }
 

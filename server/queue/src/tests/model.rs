@@ -363,6 +363,7 @@ impl Store {
                     }
                     assert!(records.is_empty());
                 }
+                StorageEffect::Erased { .. } => panic!("nothing of a queue is erased"),
                 StorageEffect::Freed { stream, first, count } => {
                     for place in (Run { stream, first, count }).places() {
                         assert!(

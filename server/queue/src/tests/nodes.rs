@@ -1,14 +1,18 @@
 //! What random commands and calls are made on, whatever a test is about: a leader, another replica that is snapshotted and
 //! restored before every command, the store of both, and what clients hold of the leader.
 
+use std::collections::VecDeque;
+
 use boltq_core::{Applied, Millis, StateMachine, Term};
 use bytes::{BufMut, BytesMut};
 use proptest::sample::Index;
 
 use super::fixture::SETTINGS;
 use super::model::Store;
-use crate::{Claim, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, Run};
+use crate::{Captured, Claim, ConsumerId, Handle, Leased, Machine, Outcome, Place, Plane, QueueId, Run};
 
+/// Captures that are there at a time.
+const CAPTURES_MAX: usize = 4;
 /// Bytes of the entry in front of the command.
 const OFFSET: u32 = 11;
 
@@ -23,6 +27,8 @@ pub(super) struct Nodes {
     /// For which no command was applied yet.
     pub(super) claims: Vec<Place>,
     pub(super) purges: Vec<Vec<Run>>,
+    /// The last captures of the leader's machine, and what was to be written of each.
+    captured: VecDeque<(Captured, Vec<u8>)>,
 }
 
 /// One of some things, if there is any.
@@ -41,6 +47,7 @@ impl Nodes {
             deliveries: Vec::new(),
             claims: Vec::new(),
             purges: Vec::new(),
+            captured: VecDeque::new(),
         };
         nodes.lead();
         nodes
@@ -48,6 +55,7 @@ impl Nodes {
 
     /// Applies a command on both replicas and returns what it answered and freed.
     pub(super) fn apply(&mut self, command: &[u8]) -> (Outcome, Vec<Place>) {
+        self.capture();
         let (mut applied, mut again) = (Applied::default(), Applied::default());
         let outcome = self.plane.apply(self.now, command, OFFSET, &mut applied).unwrap();
         self.replica = Machine::restore(&self.replica.snapshot()).unwrap();
@@ -59,6 +67,18 @@ impl Nodes {
         entry.put_bytes(0xEE, OFFSET as usize);
         entry.put_slice(command);
         (outcome, self.store.follow(&entry, &applied.storage))
+    }
+
+    /// Takes a capture, and checks that one which was taken some commands ago is of that moment still.
+    fn capture(&mut self) {
+        let machine = self.plane.machine();
+        self.captured.push_back((machine.capture(), machine.snapshot()));
+        if self.captured.len() > CAPTURES_MAX {
+            let (captured, snapshot) = self.captured.pop_front().unwrap();
+            let mut written = BytesMut::new();
+            captured.write(&mut written);
+            assert_eq!(written, snapshot);
+        }
     }
 
     /// The leader begins again: what it had promised is void.

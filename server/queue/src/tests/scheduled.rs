@@ -21,13 +21,13 @@ fn due(at: Millis) -> Message {
     }
 }
 
-fn cancel(fixture: &mut Fixture, place: Place) -> Outcome {
+pub(super) fn cancel(fixture: &mut Fixture, place: Place) -> Outcome {
     let mut out = BytesMut::new();
     command::cancel(&mut out, &[place]);
     fixture.apply(&out)
 }
 
-fn reschedule(fixture: &mut Fixture, place: Place, at: Millis) -> Outcome {
+pub(super) fn reschedule(fixture: &mut Fixture, place: Place, at: Millis) -> Outcome {
     let mut out = BytesMut::new();
     command::reschedule(&mut out, place, at);
     fixture.apply(&out)

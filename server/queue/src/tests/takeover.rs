@@ -5,6 +5,8 @@ use boltq_core::Millis;
 use proptest::prelude::*;
 
 use super::fixture::{ANN, BOB, Fixture, Message, token};
+use super::scheduled::{cancel, reschedule};
+use crate::gathered::GATHERED_MAX;
 use crate::timetable::CHUNK;
 use crate::waking::{TURN_CHUNKS, TURN_MESSAGES};
 use crate::{Handle, Listing, Place, ScheduleError};
@@ -95,6 +97,75 @@ fn a_turn_looks_at_few_times_and_what_is_due_comes_after_all_were_seen() {
     }
     assert_eq!(fixture.claim_expired(9), places[places.len() - 1..]);
     assert_eq!(fixture.plane.next_expiry(), Some(over));
+}
+
+/// To look at a chunk for each message of it, as long as the times are in no order, would take more than a thousand turns here.
+#[test]
+fn messages_that_are_due_in_no_order_take_turns_by_their_number() {
+    let mut fixture = Fixture::new();
+    let chunks = 40;
+    let count = chunks * usize::try_from(CHUNK).unwrap() - 1;
+    let order = publish_overdue(&mut fixture, count);
+    fixture.fail_over();
+    let (mut got, mut turns) = (fixture.lease_places("q", ANN, count), 1);
+    while got.len() < count {
+        fixture.plane.tick(fixture.now, &mut Vec::new(), TURN_MESSAGES);
+        turns += 1;
+        got.extend(fixture.lease_places("q", ANN, count));
+    }
+    assert!(got == order, "another order");
+    assert!(fixture.plane.next_tick().is_none_or(|next| next > fixture.now));
+    // Each pass looks at all chunks, and the first two come upon all messages.
+    let passes = count.div_ceil(GATHERED_MAX);
+    let turns_max = count / TURN_MESSAGES + 2 * passes * chunks.div_ceil(TURN_CHUNKS) + 2 * chunks / 4;
+    assert!(turns <= turns_max, "{turns} turns, and not {turns_max}");
+}
+
+/// Those of one moment are more than are gathered at a time.
+#[test]
+fn many_that_are_due_at_one_moment_come_in_the_order_of_publishing() {
+    let mut fixture = Fixture::new();
+    let message = Message {
+        due: Some(fixture.now.plus(1)),
+        ..Message::default()
+    };
+    let places = fixture.publish("q", &vec![message; 3 * GATHERED_MAX]);
+    fixture.now = fixture.now.plus(1);
+    fixture.fail_over();
+    let mut got = Vec::new();
+    while got.len() < places.len() {
+        fixture.plane.tick(fixture.now, &mut Vec::new(), TURN_MESSAGES);
+        got.extend(fixture.lease_places("q", ANN, places.len()));
+    }
+    assert!(got == places, "another order");
+    fixture.plane.check();
+}
+
+#[test]
+fn what_was_gathered_and_is_settled_or_rescheduled_does_not_come() {
+    let mut fixture = Fixture::new();
+    fixture.fail_over();
+    let order = publish_overdue(&mut fixture, 40);
+    fixture.plane.tick(fixture.now, &mut Vec::new(), 10);
+    fixture.plane.check();
+    let (cancelled, later, sooner) = (order[20], order[21], order[39]);
+    cancel(&mut fixture, cancelled);
+    let far = fixture.now.plus(1_000);
+    reschedule(&mut fixture, later, far);
+    reschedule(&mut fixture, sooner, Millis(1));
+    fixture.plane.check();
+    turn(&mut fixture);
+    let mut wanted: Vec<_> = order
+        .iter()
+        .copied()
+        .filter(|place| ![cancelled, later, sooner].contains(place))
+        .collect();
+    // It is due before all others now.
+    wanted.insert(0, sooner);
+    assert_eq!(fixture.lease_places("q", ANN, 99), wanted);
+    fixture.now = far;
+    turn(&mut fixture);
+    assert_eq!(fixture.lease_places("q", ANN, 99), [later]);
 }
 
 /// A new leader, and the message that was due last, which that has not woken yet.

@@ -35,6 +35,8 @@ struct World {
     table: Timetable<Millis>,
     calendar: Calendar,
     model: BTreeMap<u64, Millis>,
+    /// A copy of the table, and what is in it.
+    copy: (Timetable<Millis>, BTreeMap<u64, Millis>),
     first: u64,
     now: u64,
 }
@@ -60,7 +62,7 @@ impl World {
         }
     }
 
-    /// Time passes, and what is due is taken out: in the order of its time, in portions.
+    /// Time passes, and what is due is taken out.
     fn pass(&mut self) {
         self.now += self.random.below(40);
         let now = Millis(self.now);
@@ -71,31 +73,20 @@ impl World {
             .map(|(seq, at)| (*at, *seq))
             .collect();
         expected.sort_unstable();
-        let (mut rung, mut until) = (Vec::new(), (Millis(0), (STREAM, 0)));
-        while self.calendar.first().is_some_and(|at| at <= now) {
-            let before = until;
-            until = self.calendar.reach(2, now);
-            assert!(until >= before);
-            let mut portion = Vec::new();
-            for _ in 0..2 {
-                let Some((from, (stream, chunk))) = self.calendar.take_first(until) else {
-                    break;
-                };
-                let times: Vec<_> = self.table.in_chunk(chunk).collect();
-                assert!(
-                    times.iter().all(|(_, at)| *at >= from),
-                    "one was due before the calendar knew"
-                );
-                let reached = |at: Millis| (at, (stream, chunk)) <= until;
-                portion.extend(times.iter().filter(|(_, at)| reached(*at)).map(|(seq, at)| (*at, *seq)));
-                if let Some(next) = times.iter().map(|(_, at)| *at).filter(|at| !reached(*at)).min() {
-                    self.calendar.arm((stream, chunk), next);
-                }
+        let mut rung = Vec::new();
+        while let Some((from, (stream, chunk))) = self.calendar.take_first(now) {
+            let times: Vec<_> = self.table.in_chunk(chunk).collect();
+            assert!(
+                times.iter().all(|(_, at)| *at >= from),
+                "one was due before the calendar knew"
+            );
+            rung.extend(times.iter().filter(|(_, at)| *at <= now).map(|(seq, at)| (*at, *seq)));
+            if let Some(next) = times.iter().map(|(_, at)| *at).filter(|at| *at > now).min() {
+                self.calendar.arm((stream, chunk), next);
             }
-            portion.sort_unstable();
-            portion.iter().for_each(|(_, seq)| self.remove(*seq..seq + 1));
-            rung.extend(portion);
         }
+        rung.sort_unstable();
+        rung.iter().for_each(|(_, seq)| self.remove(*seq..seq + 1));
         assert_eq!(rung, expected);
     }
 
@@ -117,6 +108,19 @@ impl World {
         }
         assert_eq!(self.table.earliest(range).collect::<BTreeMap<_, _>>(), earliest);
         self.write_and_read();
+        self.compare_copy();
+    }
+
+    /// What was copied is what it was, whatever became of the table; and the other way round.
+    fn compare_copy(&mut self) {
+        let (copy, model) = &mut self.copy;
+        copy.check();
+        assert!(copy.iter().eq(model.iter().map(|(seq, at)| (*seq, *at))));
+        let seq = self.first + self.random.below(SPREAD);
+        copy.insert(seq, Millis(self.now));
+        copy.remove(&(seq..seq + CHUNK));
+        assert!(self.table.iter().eq(self.model.iter().map(|(seq, at)| (*seq, *at))));
+        self.copy = (self.table.clone(), self.model.clone());
     }
 
     fn write_and_read(&self) {
@@ -139,6 +143,7 @@ fn a_timetable_and_its_calendar_do_what_a_plain_map_does() {
         table: Timetable::default(),
         calendar: Calendar::default(),
         model: BTreeMap::new(),
+        copy: Default::default(),
         first: 1,
         now: 1_000,
     };
@@ -183,4 +188,23 @@ fn what_stays_of_many_messages_takes_little() {
     assert_eq!(table.len(), 100);
     table.remove(&(0..200 * CHUNK));
     assert_eq!(table.chunk_numbers(0).count(), 0);
+}
+
+#[test]
+fn a_copy_shares_all_chunks_and_a_change_takes_one_of_them() {
+    let mut table = Timetable::default();
+    (0..100 * CHUNK).for_each(|seq| table.insert(seq, Millis(seq)));
+    let copy = table.clone();
+    assert_eq!(table.shared_with(&copy), 100);
+    table.insert(7, Millis(1));
+    table.insert(8, Millis(1));
+    assert_eq!(table.shared_with(&copy), 99);
+    table.remove(&(3 * CHUNK + 7..3 * CHUNK + 9));
+    assert_eq!(table.shared_with(&copy), 98);
+    // Those that go are not copied, nor are those of which nothing goes.
+    table.remove(&(4 * CHUNK..6 * CHUNK));
+    table.remove(&(3 * CHUNK + 7..3 * CHUNK + 9));
+    assert_eq!((table.chunk_numbers(0).count(), table.shared_with(&copy)), (98, 96));
+    assert_eq!((copy.len(), copy.get(7)), (100 * CHUNK, Some(Millis(7))));
+    copy.check();
 }

@@ -53,10 +53,6 @@ impl Chunk {
         &self.times
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.times.is_empty()
-    }
-
     fn has(&self, offset: usize) -> bool {
         self.there[offset / WORD_BITS] & 1 << (offset % WORD_BITS) != 0
     }
@@ -86,10 +82,8 @@ impl Chunk {
         new
     }
 
-    /// Returns how many times there were.
-    pub(super) fn remove(&mut self, part: &Range<usize>) -> u64 {
+    pub(super) fn remove(&mut self, part: &Range<usize>) {
         let removed = self.rank(part.start)..self.rank(part.end);
-        let count = removed.len();
         self.times.drain(removed);
         for (at, word) in self.there.iter_mut().enumerate() {
             *word &= !mask(at, part);
@@ -98,7 +92,6 @@ impl Chunk {
         if self.times.capacity() > 4 * self.times.len() {
             self.times.shrink_to(2 * self.times.len());
         }
-        count as u64
     }
 
     /// How many offsets of `part` have a time.

@@ -12,6 +12,8 @@
 //! Times that lie within a year of one another take five bytes, within a minute two. Times are written as they are packed,
 //! and the same times have one form.
 
+use std::sync::Arc;
+
 use boltq_core::DecodeError;
 use boltq_core::codec::{self, Reader};
 use bytes::{BufMut, BytesMut};
@@ -72,7 +74,7 @@ impl<T: Slot> Timetable<T> {
                 "one is of a message that is done or unknown",
             )?;
             table.len += chunk.times().len() as u64;
-            table.chunks.insert(number, chunk);
+            table.chunks.insert(number, Arc::new(chunk));
         }
         Ok(table)
     }

@@ -4,6 +4,9 @@
 //! one behind the other in the order of their sequences. A chunk goes with its last time and gives memory back before, so
 //! that a message which stays for a year costs a few bytes and not what its neighbours took.
 //!
+//! A copy of a timetable shares the chunks. Whichever of the two changes one copies that before, so a copy costs a handle for each
+//! chunk, and stays as it was.
+//!
 //! Always true: a chunk has at least one time, and one for each bit that is set; `len` is the number of all times.
 //!
 //! A time is found by counting bits. To append one, as publishing does, moves nothing; to insert or remove one moves those
@@ -16,6 +19,7 @@ mod encoding;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 use boltq_core::Millis;
 
@@ -57,7 +61,7 @@ impl Slot for Millis {
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Timetable<T> {
-    chunks: BTreeMap<u64, Chunk>,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
     len: u64,
     slots: PhantomData<T>,
 }
@@ -97,7 +101,8 @@ impl<T: Slot> Timetable<T> {
     /// Gives a message a time, instead of the one that it had.
     pub(crate) fn insert(&mut self, seq: u64, time: T) {
         let (chunk, offset) = place_of(seq);
-        let new = self.chunks.entry(chunk).or_default().set(offset, time.pack());
+        let chunk = Arc::make_mut(self.chunks.entry(chunk).or_default());
+        let new = chunk.set(offset, time.pack());
         self.len += u64::from(new);
     }
 
@@ -108,9 +113,14 @@ impl<T: Slot> Timetable<T> {
         }
         let (mut from, last) = (chunk_of(range.start), chunk_of(range.end - 1));
         while let Some((&number, chunk)) = self.chunks.range_mut(from..=last).next() {
-            self.len -= chunk.remove(&part_of(number, range));
-            if chunk.is_empty() {
+            let part = part_of(number, range);
+            let gone = chunk.count(part.clone());
+            self.len -= gone as u64;
+            // One that goes, or stays as it is, is not copied for it.
+            if gone == chunk.times().len() {
                 self.chunks.remove(&number);
+            } else if gone > 0 {
+                Arc::make_mut(chunk).remove(&part);
             }
             if number == last {
                 return;
@@ -159,7 +169,9 @@ impl<T: Slot> Timetable<T> {
     fn chunks_of(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Chunk)> + use<'_, T> {
         let first = chunk_of(range.start);
         let last = chunk_of(range.end.saturating_sub(1)).max(first);
-        self.chunks.range(first..=last).map(|(number, chunk)| (*number, chunk))
+        self.chunks
+            .range(first..=last)
+            .map(|(number, chunk)| (*number, &**chunk))
     }
 }
 
@@ -167,7 +179,17 @@ impl<T: Slot> Timetable<T> {
 impl<T: Slot> Timetable<T> {
     /// Checks what the module promises.
     pub(crate) fn check(&self) {
-        let times: usize = self.chunks.values().map(Chunk::check).sum();
+        let times: usize = self.chunks.values().map(|chunk| chunk.check()).sum();
         assert_eq!(times as u64, self.len);
+    }
+
+    /// Chunks that both have in the same place in memory.
+    pub(crate) fn shared_with(&self, other: &Self) -> usize {
+        let others = &other.chunks;
+        let shared = |number: &u64, chunk| others.get(number).is_some_and(|other| Arc::ptr_eq(chunk, other));
+        self.chunks
+            .iter()
+            .filter(|(number, chunk)| shared(number, chunk))
+            .count()
     }
 }

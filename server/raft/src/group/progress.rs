@@ -1,7 +1,7 @@
 //! What a group counts, and what its tasks tell each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -19,6 +19,8 @@ pub(crate) struct Progress {
     pub(crate) leader_changes: AtomicU64,
     pub(crate) checkpoint_interval_bytes: u64,
     pub(crate) checkpoint_interval_entries: u64,
+    /// Of the state in the newest checkpoint.
+    pub(crate) state_bytes: AtomicU64,
     /// The leader was heard last.
     pub(crate) heard: Mutex<Instant>,
     /// openraft ended, be it that it was stopped.
@@ -48,6 +50,7 @@ impl Progress {
             leader_changes: AtomicU64::new(0),
             checkpoint_interval_bytes,
             checkpoint_interval_entries,
+            state_bytes: AtomicU64::new(0),
             heard: Mutex::new(Instant::now()),
             ended: Notify::new(),
             checkpoint_due: Notify::new(),
@@ -60,5 +63,10 @@ impl Progress {
             standing: Watched::new(Standing::Fit),
             leading: Watched::new(false),
         }
+    }
+
+    /// This is the state of the newest checkpoint.
+    pub(crate) fn is_saved(&self, state: &[u8]) {
+        self.state_bytes.store(state.len() as u64, Ordering::Relaxed);
     }
 }

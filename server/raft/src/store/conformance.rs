@@ -14,7 +14,7 @@ use openraft::testing::log::{StoreBuilder, Suite};
 use super::{LogStore, MachineStore};
 use crate::entry::Commands;
 use crate::error::ApplyError;
-use crate::group::{GroupHandler, Progress};
+use crate::group::{Captured, GroupHandler, Progress};
 use crate::types::TypeConfig;
 
 struct NoCommands;
@@ -28,8 +28,8 @@ impl GroupHandler for NoCommands {
 
     fn share(_outcome: &mut (), _items: u32) {}
 
-    fn snapshot(&self) -> Vec<u8> {
-        Vec::new()
+    fn capture(&self) -> Captured {
+        Box::new(Vec::new)
     }
 
     fn restore(&self, _state: &[u8]) -> Result<(), DecodeError> {

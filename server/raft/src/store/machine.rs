@@ -1,7 +1,7 @@
 //! The state machine of a group as openraft drives it, and its checkpoints.
 //!
 //! A checkpoint is taken between two applies, so that its state and the places of its records are of the same moment; it
-//! is written while applying goes on.
+//! is encoded and written while applying goes on.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use super::invalid_data;
 use crate::encoding::{read_stored_membership, to_entry_id, to_log_id, write_stored_membership};
 use crate::entry::Commands;
-use crate::group::{GroupHandler, Progress};
+use crate::group::{Captured, GroupHandler, Progress};
 use crate::runtime::blocking;
 use crate::snapshot::{Received, SnapshotData};
 use crate::types::{EntryData, LogId, Outcomes, RaftEntry, SnapshotMeta, StoredMembership, TypeConfig};
@@ -35,8 +35,6 @@ pub(crate) struct MachineStore<H> {
     membership: StoredMembership,
     /// The last entry that a checkpoint was taken of.
     checkpointed: u64,
-    /// Bytes of the state in it.
-    state_bytes: u64,
 }
 
 impl<H: GroupHandler> MachineStore<H> {
@@ -49,14 +47,13 @@ impl<H: GroupHandler> MachineStore<H> {
             applied: None,
             membership: StoredMembership::default(),
             checkpointed: 0,
-            state_bytes: 0,
         };
         if let Some(checkpoint) = store.log.checkpoint() {
             store.membership = read_stored_membership(&checkpoint.meta)?;
             store.handler.restore(&checkpoint.state)?;
             store.applied = Some(to_log_id(checkpoint.applied));
             store.checkpointed = checkpoint.applied.index.0;
-            store.state_bytes = checkpoint.state.len() as u64;
+            store.progress.is_saved(&checkpoint.state);
         }
         let applied = store.applied.map(|applied| applied.index());
         if let Some(purged) = store.log.raft_state().purged
@@ -73,7 +70,8 @@ impl<H: GroupHandler> MachineStore<H> {
     /// Log between two checkpoints. Not less than a few times what a checkpoint takes, so that those of a large state are a small
     /// part of what is written; and as a start replays this much, it takes a few times as long as to read the state.
     fn checkpoint_interval_bytes(&self) -> u64 {
-        let by_state = self.state_bytes.saturating_mul(LOG_PER_STATE);
+        let state_bytes = self.progress.state_bytes.load(Ordering::Relaxed);
+        let by_state = state_bytes.saturating_mul(LOG_PER_STATE);
         self.progress.checkpoint_interval_bytes.max(by_state)
     }
 
@@ -81,15 +79,13 @@ impl<H: GroupHandler> MachineStore<H> {
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let applied = to_entry_id(&self.applied?);
         self.checkpointed = applied.index.0;
-        let (log, membership) = (self.log.clone(), self.membership.clone());
-        let state = Bytes::from(self.handler.snapshot());
-        self.state_bytes = state.len() as u64;
         Some(Taken {
+            log: self.log.clone(),
+            progress: self.progress.clone(),
             applied,
-            membership,
-            state,
+            membership: self.membership.clone(),
+            state: self.handler.capture(),
             capture: self.log.capture(),
-            log,
         })
     }
 
@@ -102,7 +98,7 @@ impl<H: GroupHandler> MachineStore<H> {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.checkpointed = self.applied.map_or(0, |applied| applied.index());
-        self.state_bytes = state.len() as u64;
+        self.progress.is_saved(&state);
         tracing::info!(applied = ?self.applied.map(|id| id.index()), "took over the state of another node");
         Ok(())
     }
@@ -228,16 +224,19 @@ impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
 /// A checkpoint that is still to be written.
 pub(crate) struct Taken {
     log: GroupLog,
+    progress: Arc<Progress>,
     applied: EntryId,
     membership: StoredMembership,
-    state: Bytes,
+    state: Captured,
     capture: Capture,
 }
 
 impl Taken {
-    /// Writes and syncs it. Blocks.
+    /// Encodes, writes and syncs it. Blocks.
     pub(crate) fn write(self) -> Result<(), CheckpointError> {
         let meta = write_stored_membership(&self.membership);
-        self.log.write_checkpoint(self.capture, self.applied, &meta, self.state)
+        let state = Bytes::from((self.state)());
+        self.progress.is_saved(&state);
+        self.log.write_checkpoint(self.capture, self.applied, &meta, state)
     }
 }

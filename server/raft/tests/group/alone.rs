@@ -11,9 +11,9 @@ use boltq_log::{Log, LogConfig, OpenError, OsFiles, Storage};
 use boltq_raft::{Early, Group, GroupConfig, Joint, NoPeers, Proposal, ProposeError};
 use bytes::BufMut;
 
-const GROUP: GroupId = GroupId(1);
+pub(super) const GROUP: GroupId = GroupId(1);
 
-async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, Arc<Adder>, Group<Adder>) {
+pub(super) async fn open(storage: Storage, config: impl FnOnce(&mut GroupConfig)) -> (Log, Arc<Adder>, Group<Adder>) {
     let opened = tokio::time::timeout(Duration::from_secs(20), open_log(storage));
     let log = opened.await.expect("nobody has the log");
     let adder = Arc::new(Adder::default());
@@ -40,7 +40,7 @@ async fn open_log(storage: Storage) -> Log {
     }
 }
 
-fn disk(dir: &Path) -> Storage {
+pub(super) fn disk(dir: &Path) -> Storage {
     Storage::Disk { dir: dir.to_owned() }
 }
 

@@ -4,6 +4,7 @@
 
 mod alone;
 mod answering;
+mod checkpoints;
 mod cluster;
 mod figures;
 mod leases;

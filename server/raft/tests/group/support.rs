@@ -1,11 +1,12 @@
 //! A state machine for tests.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use boltq_core::{DecodeError, Term};
 use boltq_log::EntryId;
-use boltq_raft::{ApplyError, Commands, GroupHandler, Proposal};
+use boltq_raft::{ApplyError, Captured, Commands, GroupHandler, Proposal};
 use bytes::BufMut;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -16,8 +17,42 @@ pub(crate) struct Adder {
     pub(crate) sum: Mutex<u64>,
     /// Bytes that its state has beside the sum.
     pub(crate) padding: AtomicUsize,
+    /// How often its state was captured.
+    pub(crate) captures: AtomicUsize,
+    /// What the next capture waits for before it is encoded.
+    pub(crate) before_encoding: Gate,
+    /// What the next entry waits for before it is applied, on a thread of the runtime.
+    pub(crate) before_applying: Gate,
     leading: AtomicBool,
     changed: Notify,
+}
+
+/// Whoever comes to it next waits until the other end is dropped.
+#[derive(Default)]
+pub(crate) struct Gate(Mutex<Option<Receiver<()>>>);
+
+impl Gate {
+    /// Shuts it until what is returned is dropped.
+    pub(crate) fn shut(&self) -> Sender<()> {
+        let (sender, receiver) = mpsc::channel();
+        *self.0.lock() = Some(receiver);
+        sender
+    }
+
+    /// Whether somebody has come to it since it was shut.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
+    /// Comes to it; what is returned waits.
+    fn reach(&self) -> impl FnOnce() + Send + Sync + 'static {
+        let shut = self.0.lock().take().map(Mutex::new);
+        move || {
+            if let Some(shut) = shut {
+                shut.into_inner().recv().unwrap_err();
+            }
+        }
+    }
 }
 
 impl Adder {
@@ -38,6 +73,7 @@ impl GroupHandler for Adder {
     type Outcome = u64;
 
     fn apply(&self, _entry: EntryId, commands: Commands<'_>) -> Result<Vec<u64>, ApplyError> {
+        self.before_applying.reach()();
         let mut sum = self.sum.lock();
         let mut outcomes = Vec::new();
         for command in commands {
@@ -68,10 +104,15 @@ impl GroupHandler for Adder {
         *outcome
     }
 
-    fn snapshot(&self) -> Vec<u8> {
+    fn capture(&self) -> Captured {
         let mut state = self.sum.lock().to_le_bytes().to_vec();
         state.resize(state.len() + self.padding.load(Ordering::Relaxed), 0);
-        state
+        self.captures.fetch_add(1, Ordering::Relaxed);
+        let wait = self.before_encoding.reach();
+        Box::new(move || {
+            wait();
+            state
+        })
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), DecodeError> {

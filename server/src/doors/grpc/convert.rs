@@ -19,7 +19,7 @@ use crate::service::{
 };
 
 /// Where a content type other than JSON is kept in a record.
-const CONTENT_TYPE_HEADER: &str = "content-type";
+pub(super) const CONTENT_TYPE_HEADER: &str = "content-type";
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
@@ -94,7 +94,7 @@ type HeaderPairs<'m> = std::vec::IntoIter<(&'m str, &'m str)>;
 
 /// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
 /// strings that it skips.
-fn check_json(payload: &[u8]) -> Result<(), String> {
+pub(super) fn check_json(payload: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(payload).map_err(|error| error.to_string())?;
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
     Ok(())
@@ -221,7 +221,7 @@ pub(super) fn topic_message(push: &Push) -> TopicMessage {
 }
 
 /// A content type other than JSON is kept among the headers.
-fn content_type_and_headers<'r>(
+pub(super) fn content_type_and_headers<'r>(
     record: &boltq_core::Record,
     all: impl Iterator<Item = (&'r str, std::borrow::Cow<'r, str>)>,
 ) -> (String, std::collections::BTreeMap<String, String>) {

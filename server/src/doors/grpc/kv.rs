@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boltq_kv::command::{Condition, TimeToLive};
 use boltq_kv::{Entry, IncrementError};
@@ -21,6 +22,8 @@ use super::subscribe::{Queued, Sending};
 use crate::doors::intake::{Hold, Reader, StreamRoom};
 use crate::service::{KEY_BYTES_MAX, Kv, KvError, KvEvent, KvWatch, ServiceError, WatchEnd};
 
+/// The longest duration that protobuf knows, some ten thousand years.
+const TTL_MAX: Duration = Duration::from_secs(315_576_000_000);
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1_000;
 /// Changes that may wait for the socket.
@@ -70,10 +73,18 @@ fn watch_ended(end: WatchEnd) -> Status {
     }
 }
 
-/// Milliseconds, rounded up; `None` for what is negative.
-fn millis(duration: &prost_types::Duration) -> Option<u64> {
-    let nanos = i128::from(duration.seconds) * 1_000_000_000 + i128::from(duration.nanos);
-    u64::try_from(nanos).ok().map(|nanos| nanos.div_ceil(1_000_000))
+/// Milliseconds, rounded up.
+fn millis(ttl: &prost_types::Duration) -> Result<u64, Status> {
+    let nanos = i128::from(ttl.seconds) * 1_000_000_000 + i128::from(ttl.nanos);
+    let nanos = u128::try_from(nanos).map_err(|_| invalid("ttl is negative"))?;
+    if nanos > TTL_MAX.as_nanos() {
+        return Err(invalid(format!(
+            "ttl is {} s; at most {} s are allowed, and 0 is for ever",
+            ttl.seconds,
+            TTL_MAX.as_secs()
+        )));
+    }
+    Ok(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
 fn entry_proto(key: String, entry: Entry) -> proto::Entry {
@@ -114,7 +125,7 @@ impl KvService for KvDoor {
         let request = request.into_inner();
         let live = match &request.ttl {
             None => self.kv.default_ttl(),
-            Some(ttl) => TimeToLive::from_millis(millis(ttl).ok_or_else(|| invalid("ttl is negative"))?),
+            Some(ttl) => TimeToLive::from_millis(millis(ttl)?),
         };
         let condition = condition(request.condition)?;
         let version = self.kv.set(&request.key, &request.value, live, condition).await?;
@@ -155,7 +166,11 @@ impl KvService for KvDoor {
 
     async fn expire(&self, request: Request<proto::ExpireRequest>) -> Result<Response<proto::ExpireResponse>, Status> {
         let request = request.into_inner();
-        let live = request.ttl.as_ref().and_then(millis).unwrap_or(0);
+        let live = match &request.ttl {
+            // In which way ever it is negative.
+            Some(ttl) if ttl.seconds >= 0 && ttl.nanos >= 0 => millis(ttl)?,
+            _ => 0,
+        };
         let found = self.kv.expire(&request.key, TimeToLive::from_millis(live)).await?;
         Ok(Response::new(proto::ExpireResponse { found }))
     }
@@ -255,5 +270,27 @@ async fn report(
         };
         let response = proto::WatchResponse { event: Some(event) };
         permit.send((Ok(response), hold));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_live_are_rounded_up_and_say_what_is_wrong_with_them() {
+        let read = |seconds, nanos| {
+            let read = millis(&prost_types::Duration { seconds, nanos });
+            read.map_err(|status| status.message().to_owned())
+        };
+        assert_eq!((read(0, 1), read(1, 1_000_001)), (Ok(1), Ok(1_002)));
+        // More than nanoseconds of 64 bits.
+        let longest = 315_576_000_000;
+        assert_eq!(read(longest, 0), Ok(longest.unsigned_abs() * 1_000));
+        assert_eq!(read(-1, 0), Err("ttl is negative".to_owned()));
+        for seconds in [longest + 1, i64::MAX] {
+            let why = format!("ttl is {seconds} s; at most {longest} s are allowed, and 0 is for ever");
+            assert_eq!(read(seconds, 0), Err(why));
+        }
     }
 }

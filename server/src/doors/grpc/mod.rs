@@ -14,6 +14,7 @@ mod queue;
 mod redrive;
 mod scheduled;
 mod settings;
+mod stream;
 mod subscribe;
 mod topic;
 
@@ -21,11 +22,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use boltq_core::limits::FRAME_BYTES_MAX;
+use boltq_messaging::Streams;
 use boltq_proto::admin::v1::admin_service_server::AdminServiceServer;
 use boltq_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use boltq_proto::exchange::v1::exchange_service_server::ExchangeServiceServer;
 use boltq_proto::kv::v1::kv_service_server::KvServiceServer;
 use boltq_proto::queue::v1::queue_service_server::QueueServiceServer;
+use boltq_proto::stream::v1::stream_service_server::StreamServiceServer;
 use boltq_proto::topic::v1::topic_service_server::TopicServiceServer;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -43,6 +46,7 @@ use self::forward::ForwardLayer;
 use self::kv::KvDoor;
 use self::overview::Observed;
 use self::queue::QueueDoor;
+use self::stream::StreamDoor;
 use self::topic::TopicDoor;
 use crate::access::Access;
 use crate::doors::intake::MessageLayer;
@@ -55,9 +59,13 @@ const STREAMS: &[&str] = &[
     "/boltq.queue.v1.QueueService/PublishStream",
     "/boltq.queue.v1.QueueService/Subscribe",
     "/boltq.topic.v1.TopicService/PublishStream",
+    "/boltq.stream.v1.StreamService/AppendStream",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
+
+/// Of the messaging plane, which need not be there.
+const STREAM_SERVICE: &str = "/boltq.stream.v1.StreamService/";
 
 /// Everything that speaks gRPC on the messaging port.
 ///
@@ -65,7 +73,7 @@ const STREAMS: &[&str] = &[
 /// The descriptors of the protos are damaged, which only a broken build can do.
 pub fn router(
     queues: &Queues,
-    kv: &Kv,
+    (kv, streams): (&Kv, Option<&Streams>),
     clustering: &Clustering,
     health: HealthServer<impl Health>,
     (access, dialer): (Arc<Access>, Dialer),
@@ -96,8 +104,13 @@ pub fn router(
             .register_encoded_file_descriptor_set(boltq_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let stream = streams.map(|streams| {
+        StreamServiceServer::new(StreamDoor::new(streams.clone()))
+            .max_decoding_message_size(FRAME_BYTES_MAX)
+            .max_encoding_message_size(usize::MAX)
+    });
     // Older grpcurl asks for the alpha version of reflection only.
-    let routes = Routes::new(queue)
+    let mut routes = Routes::new(queue)
         .add_service(topic)
         .add_service(exchange)
         .add_service(admin)
@@ -106,6 +119,9 @@ pub fn router(
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
+    if let Some(stream) = stream {
+        routes = routes.add_service(stream);
+    }
     // tonic's own fallback answers plain HTTP requests as if they were gRPC.
     Ok(routes
         .into_axum_router()
@@ -121,6 +137,10 @@ pub fn router(
 async fn unknown(request: Request<axum::body::Body>) -> Response<Body> {
     let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
     if request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
+        if request.uri().path().starts_with(STREAM_SERVICE) {
+            let text = "there is no messaging plane on this server: set messaging.stream.enabled";
+            return tonic::Status::unimplemented(text).into_http();
+        }
         let text = format!(
             "{} is not a method of this server; see `grpcurl -plaintext ADDRESS list`",
             request.uri().path()

@@ -18,6 +18,8 @@ use super::error::invalid;
 use crate::service::{Handle, NewDue, Queues, ScheduledAfter, ScheduledMessage};
 
 const PAGE_DEFAULT: usize = 100;
+/// The latest due time, in Unix milliseconds: those of messages are shown in nanoseconds of 64 bits.
+const DUE_MS_MAX: u64 = u64::MAX / 1_000_000;
 /// What the publish of a message may ask for, too.
 const DELAY_MAX: Duration = Duration::from_nanos(i64::MAX as u64);
 
@@ -86,14 +88,17 @@ pub(super) async fn reschedule(
 
 /// Up to the next millisecond: never early.
 fn read_time(at: &Timestamp) -> Result<Millis, Status> {
-    let ms = match (u64::try_from(at.seconds), u64::try_from(at.nanos)) {
-        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => seconds
-            .checked_mul(1_000)
-            .and_then(|ms| ms.checked_add(nanos.div_ceil(1_000_000))),
-        _ => None,
+    let (Ok(seconds), Ok(nanos @ ..1_000_000_000)) = (u64::try_from(at.seconds), u64::try_from(at.nanos)) else {
+        return Err(invalid(
+            "deliver_at is no time after 1970, or its nanos are not 0 to 999,999,999",
+        ));
     };
-    ms.map(Millis)
-        .ok_or_else(|| invalid("deliver_at is no time after 1970, or its nanos are not 0 to 999,999,999"))
+    let ms = seconds
+        .checked_mul(1_000)
+        .and_then(|ms| ms.checked_add(nanos.div_ceil(1_000_000)));
+    ms.filter(|ms| *ms <= DUE_MS_MAX).map(Millis).ok_or_else(|| {
+        invalid("deliver_at is after 2554-07-21T23:34:33.709Z, the latest time that a message can be due")
+    })
 }
 
 #[cfg(test)]
@@ -106,6 +111,17 @@ mod tests {
         assert_eq!(read(1, 0), Some(Millis(1_000)));
         assert_eq!(read(1, 1), Some(Millis(1_001)));
         assert_eq!(read(1, 999_999_999), Some(Millis(2_000)));
+        let last = 18_446_744_073;
+        assert_eq!(read(last, 709_000_000), Some(Millis(DUE_MS_MAX)));
+        assert_eq!(timestamp_ms(Millis(DUE_MS_MAX)).seconds, last);
+        let error = read_time(&Timestamp {
+            seconds: last,
+            nanos: 709_000_001,
+        })
+        .unwrap_err();
+        assert!(error.message().contains("is after 2554-07-21"), "{error}");
+        // The year 10000.
+        assert_eq!(read(253_402_300_800, 0), None);
         for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0), (i64::MIN, 0)] {
             assert_eq!(read(seconds, nanos), None, "{seconds} {nanos}");
         }

@@ -9,6 +9,8 @@ use crate::doors::push::put_headers;
 use crate::service::delivered_headers;
 
 const MS_NS: u64 = 1_000_000;
+/// The last number of nanoseconds that an int64 has, as which clients read them: in April 2262.
+const NS_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// What is shown, and where it comes from.
 #[derive(Clone, Copy)]
@@ -83,7 +85,7 @@ impl Form {
         for (name, number) in times {
             if let Some(number) = number.filter(|number| *number > 0) {
                 out.extend_from_slice(name.as_bytes());
-                put_number(out, number);
+                put_number(out, number.min(NS_MAX));
             }
         }
         let (exchange, routing_key) = record
@@ -184,6 +186,19 @@ mod tests {
             "deliver_at": 1_735_689_601_124_000_000_u64, "expires_at": 1_735_689_660_124_000_000_u64, "priority": 4,
             "exchange": "orders", "routing_key": "eu.new", "ordering_key": "order-17"});
         assert_eq!(body, wanted);
+    }
+
+    #[test]
+    fn what_ends_later_than_an_int64_can_say_is_shown_as_its_last() {
+        let builder = RecordBuilder {
+            expires: Some(Millis((PUBLISHED_NS + NS_MAX).div_ceil(MS_NS))),
+            ..builder(true, b"1")
+        };
+        let body = shown(&record(&builder, None, &[]), false);
+        assert_eq!(
+            (body["ttl"].as_i64(), body["expires_at"].as_i64()),
+            (Some(i64::MAX), Some(i64::MAX))
+        );
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Parameters of a query. Names are as they stand in the documentation, unknown ones are ignored, and of a name that is given
-//! twice the first counts.
+//! twice the first counts. A query that is no UTF-8 is refused as a whole: names that differ would become one.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Query};
@@ -30,9 +29,19 @@ pub(super) struct Page<'a> {
 }
 
 impl Parameters {
-    pub(super) fn of(uri: &Uri) -> Self {
-        // What is not encoded well is read as far as it goes.
-        Self(Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default())
+    /// What is not encoded well is taken as it stands, as long as it is text.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+        if uri
+            .query()
+            .is_some_and(|query| std::str::from_utf8(&decoded(query)).is_err())
+        {
+            return Err(Refusal::bad_request(
+                "the query is not UTF-8 when its %-escapes are decoded",
+            ));
+        }
+        Ok(Self(
+            Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default(),
+        ))
     }
 
     /// Empty if there is none of this name.
@@ -81,16 +90,33 @@ impl Parameters {
     }
 }
 
+/// The bytes that a query stands for. What separates its parts is ASCII, and so in no character of several bytes.
+fn decoded(query: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(query.len());
+    let mut rest = query.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let escaped = match after {
+            [high, low, ..] if *byte == b'%' => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        let (byte, length) = escaped.map_or((*byte, 1), |(high, low)| (high << 4 | low, 3));
+        out.push(byte);
+        rest = &rest[length..];
+    }
+    out
+}
+
 fn refused(name: &str, value: &str, allowed: &str) -> Refusal {
     let value = shortened(value, ECHO_BYTES_MAX);
     Refusal::bad_request(format!("{name} is {value:?}; {allowed} are allowed"))
 }
 
 impl<S: Sync> FromRequestParts<S> for Parameters {
-    type Rejection = Infallible;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(&parts.uri))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        Self::of(&parts.uri)
     }
 }
 
@@ -99,7 +125,7 @@ mod tests {
     use super::*;
 
     fn parameters(query: &str) -> Parameters {
-        Parameters::of(&format!("/x?{query}").parse().unwrap())
+        Parameters::of(&format!("/x?{query}").parse().unwrap()).unwrap()
     }
 
     fn refusal<T: std::fmt::Debug>(result: Result<T, Refusal>) -> String {
@@ -114,9 +140,18 @@ mod tests {
 
     #[test]
     fn names_and_values_are_decoded_and_the_first_counts() {
-        let read = parameters("topic=a%20b+c&topic=d&x&%ff=%fe");
+        let read = parameters("topic=a%20b+c&topic=d&x&%zz=%f&n=%C3%a9");
         assert_eq!((read.text("topic"), read.text("x"), read.text("y")), ("a b c", "", ""));
-        assert_eq!(Parameters::of(&"/x".parse().unwrap()).text("x"), "");
+        assert_eq!(read.text("n"), "é");
+        assert_eq!(Parameters::of(&"/x".parse().unwrap()).unwrap().text("x"), "");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_wherever_it_stands() {
+        for query in ["topic=%ff", "a=1&%fe=2", "a=%c3&b=%a9", "a=%ED%A0%80"] {
+            let text = refusal(Parameters::of(&format!("/x?{query}").parse().unwrap()).map(drop));
+            assert!(text.contains("not UTF-8"), "{text}");
+        }
     }
 
     #[test]

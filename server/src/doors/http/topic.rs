@@ -75,7 +75,7 @@ pub(super) async fn list(State(door): State<AdminDoor>, query: Parameters) -> An
 
 /// Whether this asks for a subscription that keeps nothing.
 pub(super) fn is_live(uri: &Uri) -> bool {
-    Parameters::of(uri).switch("durable") == Ok(false)
+    Parameters::of(uri).is_ok_and(|query| query.switch("durable") == Ok(false))
 }
 
 pub(super) async fn subscribe(State(door): State<AdminDoor>, query: Parameters) -> Answer {

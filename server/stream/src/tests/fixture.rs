@@ -112,6 +112,9 @@ impl Store {
                     }
                     assert_eq!(at, (offset + bytes) as usize);
                 }
+                StorageEffect::Erased { stream, seq } => {
+                    assert!(self.0.remove(&(stream.0, seq.0)).is_some(), "erased what was not there");
+                }
                 StorageEffect::Freed { stream, first, count } => {
                     assert!(count > 0);
                     for seq in first.0..first.0 + count {

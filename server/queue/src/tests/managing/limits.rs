@@ -32,7 +32,7 @@ fn only_the_bytes_of_what_is_taken_are_placed() {
     let one = u32::try_from(record.len()).unwrap();
     let placed = fixture.storage.iter().map(|effect| match effect {
         StorageEffect::Placed { count, bytes, .. } => (*count, *bytes),
-        StorageEffect::Freed { .. } => panic!("{effect:?}"),
+        StorageEffect::Freed { .. } | StorageEffect::Erased { .. } => panic!("{effect:?}"),
     });
     let placed: Vec<_> = placed.collect();
     assert_eq!(placed, [(2, 2 * one), (1, one)]);

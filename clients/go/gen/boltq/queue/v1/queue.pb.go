@@ -2442,7 +2442,7 @@ type isRescheduleRequest_Due interface {
 }
 
 type RescheduleRequest_DeliverAt struct {
-	// At this time, rounded up to the next millisecond.
+	// At this time, rounded up to the next millisecond; until 2554-07-21T23:34:33.709Z.
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deliver_at,json=deliverAt,proto3,oneof"`
 }
 

@@ -1069,7 +1069,7 @@ export type RescheduleRequest = Message<"boltq.queue.v1.RescheduleRequest"> & {
    */
   due: {
     /**
-     * At this time, rounded up to the next millisecond.
+     * At this time, rounded up to the next millisecond; until 2554-07-21T23:34:33.709Z.
      *
      * @generated from field: google.protobuf.Timestamp deliver_at = 2;
      */

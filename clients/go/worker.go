@@ -47,10 +47,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.handler == nil {
 		return refused("", "the handler of the worker for queue %q is nil", w.queue)
 	}
-	run := &workerRun{Worker: w, stopping: ctx, jobs: newJobs(w.maxBufferedBytes)}
 	// What is on its way outlives the context, until it is finished.
 	life, end := w.client.bound(context.WithoutCancel(ctx))
 	defer end()
+	run := &workerRun{Worker: w, stopping: ctx, life: life, jobs: newJobs(w.maxBufferedBytes)}
 	run.handling, run.interrupt = context.WithCancelCause(life)
 	defer run.interrupt(context.Canceled)
 
@@ -101,6 +101,8 @@ type workerRun struct {
 	jobs *jobs
 	// stopping ends when no handler is to begin any more.
 	stopping context.Context
+	// life ends with the client.
+	life context.Context
 	// handling is the context of handlers.
 	handling   context.Context
 	interrupt  context.CancelCauseFunc
@@ -156,7 +158,7 @@ func (r *workerRun) drain() bool {
 	finished := make(chan struct{})
 	go func() {
 		r.handlers.Wait()
-		r.jobs.awaitSettled(r.handling)
+		r.jobs.awaitSettled(r.life)
 		close(finished)
 	}()
 	timer := time.NewTimer(r.stopTimeout)

@@ -58,8 +58,8 @@ export class Worker implements AsyncDisposable {
   #waiting: Job[] = [];
   #waitingBytes = 0;
   #running = 0;
-  /** Messages that are being given back as they came. */
-  #releasing = 0;
+  /** Settlements of messages that are no jobs: they are given back as they came, or acknowledged late. */
+  #asides = 0;
   /** Those whose settlement has failed since the worker was stopped. */
   readonly #notSettled: string[] = [];
   /** Whether somebody has asked for {@link finished}. */
@@ -144,7 +144,9 @@ export class Worker implements AsyncDisposable {
 
   async #stop(): Promise<StopResult> {
     this.#intake.stopDeliveries();
-    for (const { delivery } of this.#takeWaiting()) this.#release(delivery);
+    for (const { delivery } of this.#takeWaiting()) void this.#aside(delivery.release());
+    // What is still on its way is given back, too.
+    this.#makeRoom();
     if (!this.#isQuiet) await this.#quiet.promise;
     this.#forget(Number.POSITIVE_INFINITY);
     const notSettled = [...this.#notSettled, ...this.#jobs.keys()];
@@ -153,14 +155,16 @@ export class Worker implements AsyncDisposable {
     return { notSettled };
   }
 
-  /** Gives back what no handler has seen. If that fails, it is ready for others when the stream ends. */
-  #release(delivery: Delivery): void {
-    this.#releasing += 1;
-    const over = (): void => {
-      this.#releasing -= 1;
-      this.#maybeQuiet();
-    };
-    delivery.release().then(over, over);
+  /** Waits for a settlement of a message that is no job. What could not be released is ready for others when the stream ends. */
+  async #aside(settling: Promise<void>, failed?: (error: unknown) => void): Promise<void> {
+    this.#asides += 1;
+    try {
+      await settling;
+    } catch (error) {
+      if (!this.#over) failed?.(error);
+    }
+    this.#asides -= 1;
+    this.#maybeQuiet();
   }
 
   #failed(error: unknown): void {
@@ -208,7 +212,7 @@ export class Worker implements AsyncDisposable {
   }
 
   get #isQuiet(): boolean {
-    return this.#jobs.size === 0 && this.#releasing === 0;
+    return this.#jobs.size === 0 && this.#asides === 0;
   }
 
   #take(deliveries: readonly WireDelivery[]): void {
@@ -219,10 +223,11 @@ export class Worker implements AsyncDisposable {
         // Its lease ended, with a stream before or by time, and its handler has not. What is given back can only come for another try.
         known.delivery = delivery;
         known.stream = this.#stream;
-      } else if (this.#late.delete(delivery.id)) void this.#acknowledge(delivery);
-      else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
+      } else if (this.#late.delete(delivery.id)) {
+        void this.#aside(delivery.ack(), (error) => this.#tooLate(error, delivery));
+      } else if (this.#stopped === undefined) this.#add(delivery, sizeOf(wire));
       // It was on its way when the stream was told to stop.
-      else this.#release(delivery);
+      else void this.#aside(delivery.release());
     }
     this.#begin();
   }
@@ -290,15 +295,6 @@ export class Worker implements AsyncDisposable {
         else this.#unsettled(error, job.delivery);
         return;
       }
-    }
-  }
-
-  /** Settles what was handled before. */
-  async #acknowledge(delivery: Delivery): Promise<void> {
-    try {
-      await delivery.ack();
-    } catch (error) {
-      if (!this.#over) this.#tooLate(error, delivery);
     }
   }
 

@@ -63,10 +63,10 @@ async fn the_number_of_groups_is_decided_once() {
     put(&mut connect(server.messaging()).await, "t", "x").await;
     assert!(server.terminate().success());
     drop(server);
-    let error = Server::start_in(&of(4), directory.clone())
-        .err()
-        .expect("a refusal")
-        .to_string();
+    let Err(error) = Server::start_in(&of(4), directory.clone()) else {
+        panic!("it starts")
+    };
+    let error = error.to_string();
     assert!(error.contains("messaging.stream.groups = 3"), "{error}");
     let server = Server::start_in(&of(3), directory).unwrap();
     assert_eq!(put(&mut connect(server.messaging()).await, "t", "y").await, 2);

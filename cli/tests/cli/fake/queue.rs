@@ -337,7 +337,7 @@ impl Service {
                     settled: vec![settled],
                 }
             }
-            Event::Nack(_) | Event::Extend(_) => unreachable!("no command sends it"),
+            Event::Nack(_) | Event::Extend(_) | Event::Stop(_) => unreachable!("no command sends it"),
         };
         let _ = responses.send(Ok(response));
     }

@@ -9,6 +9,7 @@ use boltq_raft::{Admitted, Group, Proposal, ProposeError};
 use boltq_stream::{Outcome, group_of};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::StreamError;
@@ -16,7 +17,7 @@ use crate::group::StreamGroup;
 use crate::settings::Settings;
 use crate::wire;
 
-/// For a leader to be there, and for it to answer what only asks.
+/// For a leader to be found, and for a node to make sure that it is current.
 const LEADER_MAX: Duration = Duration::from_secs(5);
 /// Between two attempts to find it.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -179,36 +180,39 @@ impl Streams {
         }
     }
 
+    /// Looks for the leader for a while. A call that it got is waited for, however long that has taken: it may be carried out.
     async fn pass_on(&self, slot: &Slot, call: Bytes) -> Result<Vec<Outcome>, StreamError> {
-        let mut why = "nobody was found".to_owned();
-        let asked = async {
-            loop {
-                // This one may lead by now.
-                let passed = match self.inner.route.as_ref().filter(|_| !slot.plane.is_leading()) {
-                    Some(route) => {
-                        let within = self.inner.settings.confirm_max.unwrap_or(LEADER_MAX);
-                        route.pass_on(slot.group.id(), call.clone(), within).await
-                    }
-                    None => Passed::Answered(self.serve(&call).await),
-                };
-                match passed {
-                    Passed::Answered(answer) => match wire::decode_answer(&answer) {
-                        Ok(Ok(outcomes)) => return Ok(outcomes),
-                        Ok(Err(wire::Failure::NotLeader)) => "leadership changes".clone_into(&mut why),
-                        Ok(Err(failure)) => return Err(failure.into()),
-                        Err(error) => return Err(StreamError::Storage(error.to_string())),
-                    },
-                    Passed::Nobody(reason) => why = reason,
-                    Passed::Lost(reason) => {
-                        tracing::debug!(group = %slot.group.id(), reason, "the answer to a call that was passed on is lost");
-                        return Err(StreamError::Unconfirmed);
-                    }
+        let deadline = Instant::now() + LEADER_MAX;
+        loop {
+            let why = match self.call_leader(slot, call.clone()).await {
+                Passed::Answered(answer) => match wire::decode_answer(&answer) {
+                    Ok(Ok(outcomes)) => return Ok(outcomes),
+                    Ok(Err(wire::Failure::NotLeader)) => "leadership changes".to_owned(),
+                    Ok(Err(failure)) => return Err(failure.into()),
+                    Err(error) => return Err(StreamError::Storage(error.to_string())),
+                },
+                Passed::Nobody(why) => why,
+                Passed::Lost(why) => {
+                    tracing::debug!(group = %slot.group.id(), why, "the answer to a call that was passed on is lost");
+                    return Err(StreamError::Unconfirmed);
                 }
-                tokio::time::sleep(PAUSE).await;
+            };
+            if Instant::now() >= deadline {
+                return Err(no_leader(slot, &why));
             }
-        };
-        let asked = tokio::time::timeout(LEADER_MAX, asked).await;
-        asked.unwrap_or_else(|_| Err(no_leader(slot, &why)))
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn call_leader(&self, slot: &Slot, call: Bytes) -> Passed {
+        // This one may lead by now.
+        match self.inner.route.as_ref().filter(|_| !slot.plane.is_leading()) {
+            Some(route) => {
+                let within = self.inner.settings.confirm_max.unwrap_or(LEADER_MAX);
+                route.pass_on(slot.group.id(), call, within).await
+            }
+            None => Passed::Answered(self.serve(&call).await),
+        }
     }
 
     /// A call that another node passed on to this one: the answer for it.

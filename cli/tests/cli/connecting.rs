@@ -1,7 +1,7 @@
 //! Addresses, certificates and keys, and errors that say which of them is wrong.
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,6 +151,15 @@ fn a_key_that_cannot_be_sent_as_it_is_is_refused() {
     assert!(fake.asked().keys.is_empty());
 }
 
+/// Reads all that comes: a connection that is closed before takes what was sent on it away again.
+fn answer_health(mut stream: TcpStream) {
+    let mut request = [0; 1_024];
+    let _ = stream.read(&mut request);
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{\"status\":\"ok\"}");
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+}
+
 #[test]
 fn a_wrong_address_is_told_from_a_server_that_is_down() {
     let ran = run(&mut boltq(&["stats", "--addr", "nowhere.invalid:9091"]), b"");
@@ -162,8 +171,8 @@ fn a_wrong_address_is_told_from_a_server_that_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{\"status\":\"ok\"}");
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer_health(stream));
         }
     });
     let ran = run(&mut boltq(&["stats", "--addr", &addr]), b"");

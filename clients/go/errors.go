@@ -142,6 +142,9 @@ var (
 	ErrLeaseCeiling = errors.New("boltq: the handler took longer than its lease may be extended")
 )
 
+// errHandlerExited is what a handler has failed with that has ended its goroutine.
+var errHandlerExited = errors.New("boltq: the handler ended its goroutine and did not return")
+
 // notApplied has the reasons of failures that came before anything was done, so that the call can be repeated without
 // doing its work twice. STOPPED is not among them, nor is LEADER_LOST, which tells of a call that was passed on.
 var notApplied = map[string]bool{

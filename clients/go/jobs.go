@@ -54,7 +54,9 @@ type job struct {
 	// lost is set when the lease has ended.
 	lost     bool
 	leaseEnd time.Time
-	begun    time.Time
+	// extending is the token whose extension is on its way: while the server is slow, asking again would only make it slower.
+	extending Token
+	begun     time.Time
 	// givenUp: it was handled for too long.
 	givenUp bool
 	// again is the same message, delivered while this one is being settled.
@@ -219,7 +221,8 @@ func (j *jobs) toExtend(now, before time.Time, ceiling time.Duration) (held []he
 				over = append(over, job)
 			}
 			job.interrupt(ErrLeaseCeiling)
-		case job.state <= jobHandled && !job.lost && job.leaseEnd.Before(before):
+		case job.state <= jobHandled && !job.lost && job.leaseEnd.Before(before) && string(job.extending) != string(job.token):
+			job.extending = job.token
 			held = append(held, heldLease{job: job, token: job.token})
 		}
 	}
@@ -236,6 +239,9 @@ type heldLease struct {
 func (j *jobs) extended(held heldLease, leaseEnd time.Time, err error) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if string(held.job.extending) == string(held.token) {
+		held.job.extending = nil
+	}
 	if string(held.job.token) != string(held.token) || held.job.state > jobHandled {
 		return false
 	}

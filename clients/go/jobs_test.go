@@ -94,3 +94,30 @@ func TestWhatHasNoHandlerIsForgottenWithItsStream(t *testing.T) {
 		t.Errorf("%d wait, and there is no room: %v", waits(j), err)
 	}
 }
+
+func TestALeaseIsExtendedOnceAtATime(t *testing.T) {
+	j := newJobs(1 << 20)
+	begun(t, j, someDelivery(1, 1))
+	soon := time.Now().Add(2 * time.Hour)
+	held := func() int {
+		leases, _, _ := j.toExtend(time.Now(), soon, time.Hour)
+		return len(leases)
+	}
+	first, _, _ := j.toExtend(time.Now(), soon, time.Hour)
+	if len(first) != 1 || held() != 0 {
+		t.Fatal("asked again while an answer is awaited")
+	}
+	j.extended(first[0], time.Time{}, errors.New("not now"))
+	if held() != 1 {
+		t.Fatal("not asked again after a failure")
+	}
+	// The same message with another lease needs another extension.
+	j.add(someDelivery(1, 2), time.Now())
+	if held() != 1 {
+		t.Fatal("the new lease is not extended")
+	}
+	j.extended(first[0], soon.Add(time.Hour), nil)
+	if held() != 0 {
+		t.Fatal("an answer about the lease before counts for this one")
+	}
+}

@@ -246,17 +246,36 @@ func (r *workerRun) handle() {
 		if job == nil {
 			return
 		}
-		outcome := r.call(job)
-		if outcome != nil {
-			if errors.Is(context.Cause(r.handling), ErrStopTimeout) {
-				// It was not given the time to succeed.
-				outcome = &nackError{release: true, err: outcome}
-			}
-			r.tell(job.delivery, HandlerFailed, outcome)
-		}
-		r.jobs.finished(job, outcome)
-		r.settle(job)
+		r.work(job)
 	}
+}
+
+// work runs the handler for a job, and has its end settled. A handler that ends its goroutine, as the functions of testing do that fail at
+// once, has failed; another goroutine takes its place.
+func (r *workerRun) work(job *job) {
+	returned := false
+	defer func() {
+		if !returned {
+			r.handlers.Add(1)
+			go r.handle()
+			r.finish(job, errHandlerExited)
+		}
+	}()
+	outcome := r.call(job)
+	returned = true
+	r.finish(job, outcome)
+}
+
+func (r *workerRun) finish(job *job, outcome error) {
+	if outcome != nil {
+		if errors.Is(context.Cause(r.handling), ErrStopTimeout) {
+			// It was not given the time to succeed.
+			outcome = &nackError{release: true, err: outcome}
+		}
+		r.tell(job.delivery, HandlerFailed, outcome)
+	}
+	r.jobs.finished(job, outcome)
+	r.settle(job)
 }
 
 // call runs the handler for a job.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -118,6 +119,7 @@ func TestWhatBecomesOfMessagesWhoseHandlerFails(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errors.New("not now") },
 		"panic": func() error { panic("not now") },
+		"exit":  func() error { runtime.Goexit(); return nil },
 		"pause": func() error {
 			return fmt.Errorf("with more words: %w", boltq.RetryAfter(time.Millisecond, errors.New("not now")))
 		},
@@ -133,7 +135,8 @@ func TestWhatBecomesOfMessagesWhoseHandlerFails(t *testing.T) {
 					return fail()
 				}
 				return nil
-			}))
+				// With one handler: what ends it must not end the worker.
+			}, boltq.WithConcurrency(1)))
 			isEmpty(t, client, queue)
 			got := must[int](t)(next(attempts))
 			if name == "rejects" {

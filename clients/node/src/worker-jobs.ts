@@ -22,6 +22,8 @@ export interface Job {
   /** When its handler began. */
   begun: number;
   state: State;
+  /** The token whose extension is on its way. */
+  extending: Uint8Array | undefined;
   readonly controller: AbortController;
 }
 

@@ -239,6 +239,7 @@ export class Worker implements AsyncDisposable {
       stream: this.#stream,
       bytes,
       begun: 0,
+      extending: undefined,
       state: "waiting",
       controller: new AbortController(),
     };
@@ -340,9 +341,17 @@ export class Worker implements AsyncDisposable {
         continue;
       }
       const { token } = job.delivery;
-      job.delivery.extend(this.#leaseMs).catch((error: unknown) => {
+      // While the server is slow, asking again would only make it slower.
+      if (job.extending === token) continue;
+      job.extending = token;
+      const extended = job.delivery.extend(this.#leaseMs).finally(() => {
+        if (job.extending === token) job.extending = undefined;
+      });
+      extended.catch((error: unknown) => {
         // Anything else can be better the next time, and half of the lease is left.
         if (!isLost(error) || token !== job.delivery.token || job.stream !== this.#stream) return;
+        // Its settlement has overtaken this, and says itself what came of it.
+        if (job.state === "acking" || job.state === "nacking") return;
         if (this.#jobs.get(job.id) === job) this.#report(error, job.delivery, "LEASE_LOST");
         this.#giveUp(job, error);
       });

@@ -93,7 +93,9 @@ fn what_is_missing_or_malformed_is_a_bad_request() {
     assert_eq!(get(admin, "get?key=").1, missing);
     assert_eq!(post(admin, "set", &json!({"key": "k", "value": 1, "ttl": "5"})).0, 400);
     done(admin, "set", &json!({"KEY": "k", "Value": 1, "whatever": {"x": []}}));
-    assert_eq!(look(admin, "get?key=k&key=other&x=%FF")["value"], 1);
+    assert_eq!(look(admin, "get?key=k&key=other&x=%C3%BC")["value"], 1);
+    let not_utf8 = json!({"error": "the query is not UTF-8 when its %-escapes are decoded"});
+    assert_eq!(get(admin, "get?key=k&x=%FF"), (400, not_utf8));
 }
 
 #[test]

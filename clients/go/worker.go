@@ -18,7 +18,7 @@ type Handler func(ctx context.Context, delivery *Delivery) error
 
 // RetryAfter is the error of a handler that wants the message to come again after this pause, 0 to 24 h.
 func RetryAfter(delay time.Duration, err error) error {
-	return &nackError{opts: []NackOption{WithDelay(delay)}, err: err}
+	return &nackError{opts: []NackOption{WithDelay(min(max(0, delay), retryDelayMax))}, err: err}
 }
 
 // Reject is the error of a handler that wants the message to be moved to the dead letters at once.
@@ -168,11 +168,14 @@ func (r *workerRun) drain() bool {
 		return true
 	case <-timer.C:
 	}
+	late := len(r.jobs.unsettled()) > 0
 	r.interrupt(ErrStopTimeout)
 	// Those that look at their context end now; nothing else ends a handler.
 	timer.Reset(interruptedGrace)
 	select {
 	case <-finished:
+		// Handlers that had nothing to do have ended in time, however short that was.
+		return !late
 	case <-timer.C:
 		r.client.options.logger.Error("boltq: handlers go on although their context has ended", "queue", r.queue)
 	}

@@ -8,6 +8,12 @@ import (
 // inFlightMax is how many messages may be in flight, as the server has it.
 const inFlightMax = 100_000
 
+// The longest times that the server takes.
+const (
+	leaseMax      = 12 * time.Hour
+	retryDelayMax = 24 * time.Hour
+)
+
 // WorkerOption configures a Worker.
 type WorkerOption func(*Worker)
 
@@ -33,7 +39,7 @@ func WithMaxBufferedBytes(bytes int) WorkerOption {
 // message waits for a handler and while that runs. It is how long a message rests when the whole process is gone without a
 // word and the server does not notice. Default 30 s.
 func WithWorkerLease(lease time.Duration) WorkerOption {
-	return func(w *Worker) { w.lease = max(time.Second, lease) }
+	return func(w *Worker) { w.lease = min(max(time.Second, lease), leaseMax) }
 }
 
 // WithMaxLease is how long a handler may take. After that its lease is not extended any more, and its context ends with

@@ -207,6 +207,42 @@ func TestAWorkerThatStopsFinishesWhatItHasBegunAndReleasesTheRest(t *testing.T) 
 	}
 }
 
+func TestTimesThatTheServerDoesNotTakeAreTheNearestThatItDoes(t *testing.T) {
+	client, queue := single(t).connect(t), unique("jobs")
+	publish(t, client, queue, 2)
+	var told atomic.Int64
+	pauses := make(chan time.Duration, 2)
+	pauses <- 25 * time.Hour
+	pauses <- -time.Second
+	stop := startWorker(t, client.NewWorker(queue, func(_ context.Context, delivery *boltq.Delivery) error {
+		if delivery.Attempts > 0 {
+			return nil
+		}
+		return boltq.RetryAfter(<-pauses, errors.New("not now"))
+	}, boltq.WithWorkerLease(13*time.Hour), boltq.WithOnError(func(_ *boltq.Delivery, err *boltq.WorkerError) {
+		if err.What != boltq.HandlerFailed {
+			told.Add(1)
+		}
+	})))
+	eventually(t, "one waits, and the other is done", func() bool {
+		info, err := client.GetQueue(t.Context(), queue)
+		return err == nil && info.Ready == 1 && info.Leased == 0
+	})
+	if err := stop(); err != nil || told.Load() != 0 {
+		t.Errorf("the worker ended with %v and told of %d failures", err, told.Load())
+	}
+}
+
+func TestAWorkerWithoutWorkStopsInTimeHoweverShortThatIs(t *testing.T) {
+	client := single(t).connect(t)
+	stop := startWorker(t, client.NewWorker(unique("jobs"), func(context.Context, *boltq.Delivery) error {
+		return nil
+	}, boltq.WithStopTimeout(0)))
+	if err := stop(); err != nil {
+		t.Errorf("the worker ended with %v", err)
+	}
+}
+
 func TestAWorkerDoesNotWaitForeverForHandlers(t *testing.T) {
 	client, queue := single(t).connect(t), unique("jobs")
 	publish(t, client, queue, 1)

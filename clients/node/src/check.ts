@@ -73,6 +73,12 @@ export function optionalMilliseconds(value: unknown, what: string): void {
   if (value !== undefined) milliseconds(value, what);
 }
 
+/** A time in milliseconds within bounds; may be left out. */
+export function optionalMillisecondsWithin(value: unknown, what: string, min: number, max: number): void {
+  if (value === undefined || (typeof value === "number" && value >= min && value <= max)) return;
+  throw invalid(`${what} is ${shown(value)}; it has to be a number of milliseconds from ${min} to ${max}`);
+}
+
 /** Milliseconds that something may take. */
 export function timeout(value: unknown, what = "timeoutMs"): number {
   if (typeof value === "number" && value > 0 && value <= MS_MAX) return value;

@@ -1,10 +1,13 @@
 /** What a worker is made with, and what its handlers see. */
-import { callable, optionalMilliseconds, optionalWhole, queueName } from "./check.js";
+import { callable, optionalMilliseconds, optionalMillisecondsWithin, optionalWhole, queueName } from "./check.js";
 import type { Delivery, NackOptions } from "./received.js";
 
 /** Of messages in flight, as the server has it. */
 const IN_FLIGHT_MAX = 100_000;
 const CONCURRENCY_DEFAULT = 16;
+/** Of leases, as the server has it. */
+const LEASE_MS_MIN = 1_000;
+const LEASE_MS_MAX = 12 * 3_600_000;
 
 /** Thrown by a handler, it sends the message to the dead letters at once. */
 export class DeadLetter extends Error {
@@ -73,7 +76,7 @@ export function checkWorker(queue: string, options: WorkerOptions): void {
   const { concurrency } = inFlight(options);
   optionalWhole(options.prefetch, "prefetch", 0, IN_FLIGHT_MAX - concurrency);
   optionalWhole(options.maxBufferedBytes, "maxBufferedBytes", 1);
-  optionalMilliseconds(options.leaseMs, "leaseMs");
+  optionalMillisecondsWithin(options.leaseMs, "leaseMs", LEASE_MS_MIN, LEASE_MS_MAX);
   optionalMilliseconds(options.maxLeaseMs, "maxLeaseMs");
   optionalMilliseconds(options.outageMs, "outageMs");
   optionalMilliseconds(options.stopTimeoutMs, "stopTimeoutMs");

@@ -28,7 +28,6 @@ import {
 } from "./worker-options.js";
 
 const LEASE_MS_DEFAULT = 30_000;
-const LEASE_MS_MIN = 1_000;
 const MAX_LEASE_MS_DEFAULT = 10 * 60_000;
 const STOP_MS_DEFAULT = 30_000;
 
@@ -82,7 +81,7 @@ export class Worker implements AsyncDisposable {
     this.#settling = settling;
     const { concurrency, maxInFlight } = inFlight(options);
     this.#concurrency = concurrency;
-    this.#leaseMs = Math.max(LEASE_MS_MIN, options.leaseMs ?? LEASE_MS_DEFAULT);
+    this.#leaseMs = options.leaseMs ?? LEASE_MS_DEFAULT;
     options.signal?.throwIfAborted();
     const owner: IntakeOwner = {
       take: (deliveries) => this.#take(deliveries),

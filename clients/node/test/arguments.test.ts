@@ -148,6 +148,9 @@ test("other arguments are checked, too", async () => {
     assert.throws(() => client.subscribe(queue, { leaseMs: each }), names("leaseMs"));
     assert.throws(() => client.worker(queue, () => undefined, { leaseMs: each }), names("leaseMs"));
   }
+  for (const each of [999, 12 * 3_600_000 + 1]) {
+    assert.throws(() => client.worker(queue, () => undefined, { leaseMs: each }), names("leaseMs"));
+  }
   assert.throws(() => client.worker(queue, wrong(undefined)), names("handler"));
   await assert.rejects(client.exchanges.publish(wrong(undefined), queue, "x"), names("exchange"));
   await assert.rejects(client.exchanges.publish("", wrong(42), "x"), names("routingKey"));

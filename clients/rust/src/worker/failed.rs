@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::Error;
 use crate::settler::Settlement;
 
+/// The longest pause that the server takes.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(24 * 3_600);
+
 /// Why a handler did not do its work: what becomes of the message then. Any error can be turned into one (`?`), and the message is
 /// delivered again after a pause that the server chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +27,14 @@ impl Failed {
         }
     }
 
-    /// It is delivered again after this time, up to 24 h.
+    /// It is delivered again after this time, 24 h at most.
     #[must_use]
     pub fn retry_after(delay: Duration, why: impl fmt::Display) -> Self {
         Self {
             why: why.to_string(),
-            then: Settlement::Nack { delay: Some(delay) },
+            then: Settlement::Nack {
+                delay: Some(delay.min(RETRY_DELAY_MAX)),
+            },
         }
     }
 
@@ -77,4 +82,19 @@ pub enum WorkerError {
     /// It could not be settled as its handler has ended; it comes again, unless somebody else has settled it.
     #[error("{0}")]
     NotSettled(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_the_longest_that_the_server_takes_at_most() {
+        let pause = |delay| match Failed::retry_after(delay, "not now").then {
+            Settlement::Nack { delay } => delay,
+            _ => None,
+        };
+        assert_eq!(pause(Duration::MAX), Some(RETRY_DELAY_MAX));
+        assert_eq!(pause(Duration::ZERO), Some(Duration::ZERO));
+    }
 }

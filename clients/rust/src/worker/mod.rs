@@ -26,6 +26,7 @@ const CONCURRENCY_DEFAULT: u32 = 16;
 const BUFFERED_BYTES_DEFAULT: usize = 16 << 20;
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(12 * 3_600);
 const MAX_LEASE_DEFAULT: Duration = Duration::from_secs(600);
 const STOP_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -94,7 +95,7 @@ impl WorkerBuilder {
     /// that runs: it is the time after which others get the messages of a worker that is gone without a word.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease.max(LEASE_MIN);
+        self.settings.lease = lease.clamp(LEASE_MIN, LEASE_MAX);
         self
     }
 

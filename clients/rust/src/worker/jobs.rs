@@ -8,6 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::settler::Settlement;
@@ -36,6 +37,8 @@ struct Job {
     delivery: Delivery,
     state: State,
     lease_end: Instant,
+    /// The token whose extension is on its way: while the server is slow, asking again would only make it slower.
+    extending: Option<Bytes>,
     /// The lease has ended.
     lost: bool,
     /// The same message, delivered while this one was being settled.
@@ -106,6 +109,7 @@ impl Jobs {
         let job = Job {
             state: State::Waiting,
             lease_end,
+            extending: None,
             lost: false,
             again: None,
             delivery,
@@ -198,7 +202,9 @@ impl Jobs {
                 true
             }
             State::Waiting | State::Running { .. } => {
-                if !job.lost && job.lease_end < before {
+                let asked = job.extending.as_ref() == Some(job.delivery.token());
+                if !job.lost && !asked && job.lease_end < before {
+                    job.extending = Some(job.delivery.token().clone());
                     leases.to_extend.push(job.delivery.clone());
                 }
                 true
@@ -210,6 +216,7 @@ impl Jobs {
     /// The answer to an extension. What is to be told: the lease was lost before.
     pub(super) fn extended(&mut self, lease: &Delivery, lease_end: Instant, answer: Result<()>) -> Option<Error> {
         let job = self.by_id.get_mut(&lease.id())?;
+        job.extending.take_if(|asked| asked == lease.token());
         let held = matches!(job.state, State::Waiting | State::Running { .. });
         if !held || job.delivery.token() != lease.token() {
             return None;

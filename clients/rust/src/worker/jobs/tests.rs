@@ -149,6 +149,13 @@ async fn leases_are_extended_up_to_the_ceiling_of_a_handler_and_told_once_when_t
     assert_eq!(count(&jobs.leases(now, soon, ceiling)), (0, 0));
     let late = now + Duration::from_secs(60);
     assert_eq!(count(&jobs.leases(now, late, ceiling)), (2, 0));
+    assert_eq!(
+        count(&jobs.leases(now, late, ceiling)),
+        (0, 0),
+        "they are asked for already"
+    );
+    let lease = messages.delivery(2, 1);
+    assert!(jobs.extended(&lease, soon, Err(Error::Closed)).is_none());
     // What waits has no ceiling.
     let over = now + Duration::from_secs(101);
     assert_eq!(count(&jobs.leases(over, late, ceiling)), (1, 1));
@@ -156,14 +163,12 @@ async fn leases_are_extended_up_to_the_ceiling_of_a_handler_and_told_once_when_t
     let nack = Settlement::Nack { delay: None };
     assert!(jobs.finished(&id, nack).is_some());
     assert!(jobs.finished(&id, Settlement::Ack).is_none(), "it was given up before");
-    assert_eq!(count(&jobs.leases(over, late, ceiling)), (1, 0));
-
-    let lease = messages.delivery(2, 1);
     let refused = Err(Error::Closed);
     assert!(
         jobs.extended(&lease, over, refused).is_none(),
         "it can be better the next time"
     );
+    assert_eq!(count(&jobs.leases(over, late, ceiling)), (1, 0));
     assert!(jobs.extended(&lease, over, LOST).is_some());
     assert!(jobs.extended(&lease, over, LOST).is_none());
     assert_eq!(count(&jobs.leases(over, late, ceiling)), (0, 0));

@@ -189,7 +189,10 @@ impl Streams {
                     Ok(Ok(outcomes)) => return Ok(outcomes),
                     Ok(Err(wire::Failure::NotLeader)) => "leadership changes".to_owned(),
                     Ok(Err(failure)) => return Err(failure.into()),
-                    Err(error) => return Err(StreamError::Storage(error.to_string())),
+                    Err(error) => {
+                        tracing::error!(group = %slot.group.id(), %error, "the answer of the leader cannot be read; has it another version?");
+                        return Err(StreamError::Unconfirmed);
+                    }
                 },
                 Passed::Nobody(why) => why,
                 Passed::Lost(why) => {

@@ -107,20 +107,18 @@ impl Streams {
             topic: name,
             created: terms.created,
         };
-        let delete = |proposal: &mut Proposal| command::delete(proposal.begin(), target);
-        let mut proposal = Proposal::new();
-        delete(&mut proposal);
-        match self.propose(home, proposal, Kind::Keeping).await?.first() {
+        let delete = async |slot| {
+            let mut proposal = Proposal::new();
+            command::delete(proposal.begin(), target);
+            self.propose(slot, proposal, Kind::Keeping).await
+        };
+        match delete(home).await?.first() {
             Some(Outcome::Deleted(_)) => {}
             Some(Outcome::NoTopic) => return Err(not_found(name)),
             _ => return Err(StreamError::Stopped),
         }
         let others = terms.settings.partitions.min(self.groups());
-        let rest = (1..others).map(|partition| async move {
-            let mut proposal = Proposal::new();
-            command::delete(proposal.begin(), target);
-            self.propose(self.slot(name, partition), proposal, Kind::Keeping).await
-        });
+        let rest = (1..others).map(|partition| delete(self.slot(name, partition)));
         for outcome in join_all(rest).await {
             if let Err(error) = outcome {
                 tracing::debug!(topic = name, %error, "what a deleted topic has in another group goes later");

@@ -1,5 +1,6 @@
 //! Between the messages of the protos and the types of the service.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use boltq_core::limits::BATCH_MESSAGES_MAX;
@@ -19,7 +20,7 @@ use crate::service::{
 };
 
 /// Where a content type other than JSON is kept in a record.
-pub(super) const CONTENT_TYPE_HEADER: &str = "content-type";
+const CONTENT_TYPE_HEADER: &str = "content-type";
 
 /// Adds a message to a batch.
 pub(super) fn push(batch: &mut PublishBatch, queue: &str, message: &Message) -> Result<(), ServiceError> {
@@ -65,36 +66,54 @@ fn with_message<'m, R>(
     message: &'m Message,
     push: impl FnOnce(&NewMessage<'m>, HeaderPairs<'m>) -> Result<R, ServiceError>,
 ) -> Result<R, ServiceError> {
-    let json = message.content_type == JSON_CONTENT_TYPE;
-    if json {
-        check_json(&message.payload).map_err(|error| ServiceError::InvalidArgument {
-            what: format!("content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}"),
-        })?;
-    }
+    let content = Content::read(&message.payload, &message.content_type, &message.headers)
+        .map_err(|what| ServiceError::InvalidArgument { what })?;
     let new = NewMessage {
         payload: &message.payload,
-        json,
+        json: content.json,
         priority: i64::from(message.priority),
         delay_ns: nanos(message.delay.as_ref(), "message.delay")?,
         ttl_ns: nanos(message.ttl.as_ref(), "message.ttl")?,
         ordering_key: &message.ordering_key,
     };
-    let named = !json && !message.content_type.is_empty();
-    let content_type = named.then_some((CONTENT_TYPE_HEADER, message.content_type.as_str()));
-    let headers = message
-        .headers
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .filter(|(key, _)| !named || *key != CONTENT_TYPE_HEADER)
-        .chain(content_type);
-    push(&new, headers.collect::<Vec<_>>().into_iter())
+    push(&new, content.headers.into_iter())
+}
+
+/// What of a message goes into a record beside its payload.
+pub(super) struct Content<'m> {
+    pub(super) json: bool,
+    /// With that of the media type, which takes the place of one that the application has given.
+    pub(super) headers: Vec<(&'m str, &'m str)>,
+}
+
+impl<'m> Content<'m> {
+    /// Looks whether the payload is what its media type says, if that is JSON.
+    pub(super) fn read(
+        payload: &[u8],
+        content_type: &'m str,
+        headers: &'m BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        let json = content_type == JSON_CONTENT_TYPE;
+        if json {
+            check_json(payload).map_err(|error| {
+                format!("content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}")
+            })?;
+        }
+        let named = (!json && !content_type.is_empty()).then_some((CONTENT_TYPE_HEADER, content_type));
+        let headers = headers.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let headers = headers.filter(|(key, _)| named.is_none() || *key != CONTENT_TYPE_HEADER);
+        Ok(Self {
+            json,
+            headers: headers.chain(named).collect(),
+        })
+    }
 }
 
 type HeaderPairs<'m> = std::vec::IntoIter<(&'m str, &'m str)>;
 
 /// One JSON value and nothing else. The text is checked to be UTF-8 as a whole, since the parser does not look into
 /// strings that it skips.
-pub(super) fn check_json(payload: &[u8]) -> Result<(), String> {
+fn check_json(payload: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(payload).map_err(|error| error.to_string())?;
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
     Ok(())

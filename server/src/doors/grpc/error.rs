@@ -2,6 +2,7 @@
 //! to wait.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -51,17 +52,34 @@ fn code(error: &ServiceError) -> Code {
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
         let mut metadata = HashMap::new();
-        if let Some(wait) = error.retry_after() {
-            metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
-        }
         if let ServiceError::NotLeader(leader) = &error {
             let known = [("leader", &leader.messaging), ("leader_id", &leader.name)];
             let known = known.into_iter().filter(|(_, value)| !value.is_empty());
             metadata.extend(known.map(|(key, value)| (key.to_owned(), value.clone())));
         }
-        let details = ErrorDetails::with_error_info(error.reason(), DOMAIN, metadata);
-        Self::with_error_details(code(&error), error.to_string(), details)
+        failed(
+            code(&error),
+            error.to_string(),
+            error.reason(),
+            error.retry_after(),
+            metadata,
+        )
     }
+}
+
+/// A failed call, with why, and how long to wait before the same call can succeed.
+pub(super) fn failed(
+    code: Code,
+    text: String,
+    reason: &str,
+    retry_after: Option<Duration>,
+    mut metadata: HashMap<String, String>,
+) -> Status {
+    if let Some(wait) = retry_after {
+        metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
+    }
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    Status::with_error_details(code, text, details)
 }
 
 /// Refuses a member of a request.

@@ -11,9 +11,9 @@ use boltq_proto::stream::v1::{NewRecord, Partition, Position, ReadResponse, Reco
 use prost_types::Timestamp;
 use tonic::Status;
 
-use super::super::convert::{CONTENT_TYPE_HEADER, check_json, content_type_and_headers, timestamp_ms, timestamp_ns};
+use super::super::convert::{Content, content_type_and_headers, timestamp_ms, timestamp_ns};
 use super::super::error::invalid;
-use crate::service::{ANSWER_BYTES_MAX, JSON_CONTENT_TYPE};
+use crate::service::ANSWER_BYTES_MAX;
 
 /// What a record has on the wire beyond its bytes in the log at most.
 const ENVELOPE_BYTES: usize = 128;
@@ -27,14 +27,8 @@ pub(super) fn new_record<'a>(
     topic: &'a str,
     record: &'a NewRecord,
 ) -> Result<boltq_messaging::NewRecord<'a>, StreamError> {
-    let json = record.content_type == JSON_CONTENT_TYPE;
-    if json {
-        check_json(&record.payload).map_err(|error| {
-            StreamError::InvalidArgument(format!(
-                "content_type is {JSON_CONTENT_TYPE:?}, but payload is not one JSON value: {error}"
-            ))
-        })?;
-    }
+    let content = Content::read(&record.payload, &record.content_type, &record.headers);
+    let content = content.map_err(StreamError::InvalidArgument)?;
     let place = match record.partition {
         None => Place::Key(&record.key),
         Some(partition) if record.key.is_empty() => Place::Partition(partition),
@@ -44,19 +38,13 @@ pub(super) fn new_record<'a>(
             ));
         }
     };
-    let named = !json && !record.content_type.is_empty();
-    let content_type = named.then_some((CONTENT_TYPE_HEADER, record.content_type.as_str()));
-    let headers = record.headers.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let key = record.idempotency_key.as_str();
     Ok(boltq_messaging::NewRecord {
         topic,
         place,
-        json,
+        json: content.json,
         payload: &record.payload,
-        headers: headers
-            .filter(|(key, _)| !named || *key != CONTENT_TYPE_HEADER)
-            .chain(content_type)
-            .collect(),
+        headers: content.headers,
         // Back ends share their keys; users have names.
         idempotency: (!key.is_empty()).then_some(("", key)),
     })

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use boltq_messaging::StreamError;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
 
-use super::super::error::DOMAIN;
+use super::super::error::failed;
 
 /// The table: one row per error.
 fn code(error: &StreamError) -> Code {
@@ -35,12 +34,13 @@ fn code(error: &StreamError) -> Code {
 
 /// A failed call.
 pub(super) fn status(error: &StreamError) -> Status {
-    let mut metadata = HashMap::new();
-    if let Some(wait) = error.retry_after() {
-        metadata.insert("retry_after_ms".to_owned(), wait.as_millis().to_string());
-    }
-    let details = ErrorDetails::with_error_info(error.reason(), DOMAIN, metadata);
-    Status::with_error_details(code(error), error.to_string(), details)
+    failed(
+        code(error),
+        error.to_string(),
+        error.reason(),
+        error.retry_after(),
+        HashMap::new(),
+    )
 }
 
 /// For the methods of the service, which have nothing else to do with errors.

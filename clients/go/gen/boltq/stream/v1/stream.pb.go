@@ -927,8 +927,8 @@ type TailRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1-1,000 partitions.
 	Sources []*TailSource `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
-	// Records in one response, 1-1,000. 0 counts as 100. Fewer come if they are large: what a client has not read yet is bounded by
-	// `server.answer_bytes_max`, and by the flow control of the connection.
+	// Records in one response, 1-1,000. 0 counts as 100. Fewer come if they have more than 256 KiB together. The next response waits until
+	// the client takes this one, and what all responses of a connection take is bounded by `server.max_request_bytes_per_connection`.
 	MaxRecords uint32 `protobuf:"varint,2,opt,name=max_records,json=maxRecords,proto3" json:"max_records,omitempty"`
 	// How often a tail that has nothing to tell says where it is: 1 s to 1 hour. Unset and zero: never.
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`

@@ -501,8 +501,8 @@ export type TailRequest = Message<"boltq.stream.v1.TailRequest"> & {
   sources: TailSource[];
 
   /**
-   * Records in one response, 1-1,000. 0 counts as 100. Fewer come if they are large: what a client has not read yet is bounded by
-   * `server.answer_bytes_max`, and by the flow control of the connection.
+   * Records in one response, 1-1,000. 0 counts as 100. Fewer come if they have more than 256 KiB together. The next response waits until
+   * the client takes this one, and what all responses of a connection take is bounded by `server.max_request_bytes_per_connection`.
    *
    * @generated from field: uint32 max_records = 2;
    */

@@ -42,12 +42,13 @@ impl Cluster {
                 address,
                 other,
                 own,
-                "a node has another cluster.stream_groups than this one; give all nodes the same"
+                "a node has another number of stream groups than this one; give all nodes the same messaging.stream, and cluster.stream_groups"
             );
             return Ok(());
         }
         Err(ClusterError::Refused(format!(
-            "the node at {address} has {other} for cluster.stream_groups, and this cluster {own}; give all nodes the same"
+            "the node at {address} has {other} stream groups, and this cluster {own}; give all nodes the same messaging.stream, and \
+             cluster.stream_groups"
         )))
     }
 

@@ -45,6 +45,17 @@ pub enum NodeError {
         /// What is asked for.
         wanted: u16,
     },
+    /// A node of a cluster has no log of the messaging plane, but data of the cluster.
+    #[error(
+        "{}: there is no log of the messaging plane, but this node has data of its cluster. Was that founded without \
+         messaging.stream.enabled, it has to be switched off again; was the directory lost, start the node on an empty data \
+         directory, so that it joins anew",
+        path.display()
+    )]
+    NoMessagingLog {
+        /// The directory of the log.
+        path: PathBuf,
+    },
     /// A group cannot be opened.
     #[error(transparent)]
     Group(#[from] GroupError),

@@ -82,7 +82,7 @@ impl Node {
         let ports = Ports::open(config).await?;
         let (messaging, admin) = (local(&ports.messaging)?, local(&ports.admin)?);
         let (log, id) = open_log(config).await?;
-        let messaging_log = open_messaging_log(config, id).await?;
+        let messaging_log = open_messaging_log(config, id, &log).await?;
         let plane = Arc::new(QueuePlane::new(settings(config), log.group(QUEUE_GROUP)));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

@@ -10,7 +10,7 @@ use boltq_log::{Log, LogConfig, OsFiles, RaftState, Storage, SyncPolicy};
 use boltq_queue::Settings;
 
 use super::NodeError;
-use crate::cluster::Departure;
+use crate::cluster::{Departure, META_GROUP};
 use crate::config::{Config, StorageMode, StorageSync};
 use crate::identity;
 use crate::service::random;
@@ -45,8 +45,12 @@ pub(super) async fn open_log(config: &Config) -> Result<(Log, NodeId), NodeError
     .await?
 }
 
-/// Opens the log of the messaging plane, if there is one, for a node that knows who it is.
-pub(super) async fn open_messaging_log(config: &Config, node: NodeId) -> Result<Option<Log>, NodeError> {
+/// Opens the log of the messaging plane, if there is one, for a node that knows who it is and whose other log is open.
+///
+/// # Errors
+/// Beside what can be wrong with a log: in a cluster, it has to be as old as the other one. The groups of the plane are founded with the
+/// cluster, and a log that was lost has promised what a new one would not keep.
+pub(super) async fn open_messaging_log(config: &Config, node: NodeId, other: &Log) -> Result<Option<Log>, NodeError> {
     if !config.messaging.enabled {
         return Ok(None);
     }
@@ -56,15 +60,17 @@ pub(super) async fn open_messaging_log(config: &Config, node: NodeId) -> Result<
     let disk = config.storage.mode == StorageMode::Disk;
     let log_config = log_config(config, &log_dir);
     let groups = config.messaging.groups;
+    let late = config.cluster.enabled && other.group(META_GROUP).raft_state().last.is_some();
     tokio::task::spawn_blocking(move || {
         if !disk {
             return Ok(Some(Log::open(log_config, Arc::new(OsFiles))?));
         }
         identity::load(&data_dir, &log_dir)?;
-        let log_config = LogConfig {
-            existing: identity::was_written(&log_dir)?,
-            ..log_config
-        };
+        let existing = identity::was_written(&log_dir)?;
+        if late && !existing {
+            return Err(NodeError::NoMessagingLog { path: log_dir });
+        }
+        let log_config = LogConfig { existing, ..log_config };
         let log = Log::open(log_config, Arc::new(OsFiles))?;
         // Where a record is, hangs on it.
         let written = u16::try_from(log.groups().len()).unwrap_or(u16::MAX);

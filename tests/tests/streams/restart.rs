@@ -72,6 +72,26 @@ async fn the_number_of_groups_is_decided_once() {
     assert_eq!(put(&mut connect(server.messaging()).await, "t", "y").await, 2);
 }
 
+/// Its groups would have no members, and each node might found its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_cluster_that_was_founded_without_the_plane_it_cannot_be_switched_on() {
+    let directory = Arc::new(Directory::new());
+    let without = ServerOptions::disk()
+        .set("cluster.enabled", true)
+        .set("cluster.bootstrap", true)
+        .set("cluster.secret", "sixteen bytes or more")
+        .set("cluster.raft_addr", "127.0.0.1:0");
+    let mut server = Server::start_in(&without, directory.clone()).unwrap();
+    assert!(server.terminate().success());
+    drop(server);
+    let Err(error) = Server::start_in(&options(without.clone()), directory.clone()) else {
+        panic!("it starts")
+    };
+    let error = error.to_string();
+    assert!(error.contains("there is no log of the messaging plane"), "{error}");
+    Server::start_in(&without, directory).unwrap();
+}
+
 /// The planes have logs of their own, and the one need not be there for the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plane_can_be_switched_on_off_and_on_again() {
